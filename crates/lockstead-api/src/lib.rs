@@ -1,0 +1,45 @@
+//! Version 1 of the HTTP interface: JSON bodies, queries, error codes. Shared by server and client.
+//!
+//! Client side: the `…Body` types and [`GetQuery`] are written, the `…Answer` types and [`ErrorBody`] are read.
+//! Server side: [`parse_acquire`] and its siblings turn bytes into what the core understands, checked once and for all;
+//! the `…Answer` types are made from what the core answered.
+
+mod answer;
+mod error;
+mod fields;
+mod parse;
+mod query;
+mod request;
+
+pub use answer::{
+    AcquireAnswer, ClusterAnswer, GetAnswer, HolderBody, LockMode, MemberBody, MemberRole, ReleaseAnswer, RenewAnswer,
+    SnapshotBody, TailBody, WaiterBody,
+};
+pub use error::{ErrorBody, ErrorCode, ErrorDetail};
+pub use parse::{parse_acquire, parse_release, parse_renew};
+pub use query::{Consistency, GetQuery};
+pub use request::{AcquireBody, ReleaseBody, RenewBody, Secret};
+
+/// The longest wait of one request, in milliseconds. Longer waits are the caller's loop.
+pub const WAIT_MS_MAX: u64 = 300_000;
+/// The most that a request may say it has already waited, in milliseconds: the largest integer exact in every JSON
+/// reader.
+pub const QUEUED_MS_MAX: u64 = (1 << 53) - 1;
+/// How much longer than its `wait_ms` a request may take, in milliseconds, before it ends with an error.
+pub const REQUEST_GRACE_MS: u64 = 5_000;
+
+/// The path of acquire.
+pub const ACQUIRE_PATH: &str = "/v1/locks/acquire";
+/// The path of release.
+pub const RELEASE_PATH: &str = "/v1/locks/release";
+/// The path of renew.
+pub const RENEW_PATH: &str = "/v1/locks/renew";
+/// The path of get.
+pub const GET_PATH: &str = "/v1/locks/get";
+/// The path of the answering node's view of the cluster.
+pub const CLUSTER_PATH: &str = "/v1/admin/cluster";
+
+/// The header that names the leader, `http://host:port`, when it is known.
+pub const LEADER_HEADER: &str = "lockstead-leader";
+/// The header that names the cluster (the lineage), 32 hex digits, once the node has joined one.
+pub const CLUSTER_HEADER: &str = "lockstead-cluster";

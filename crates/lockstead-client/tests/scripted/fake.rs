@@ -1,0 +1,103 @@
+//! A node that answers by script and remembers what it was asked.
+
+use std::sync::{Arc, Mutex};
+
+use lockstead_client::Endpoint;
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::{TcpListener, TcpStream};
+
+/// What the node does with one request.
+pub enum Step {
+    /// Answers with a status, a body and perhaps a leader.
+    Say(u16, String, Option<String>),
+    /// Closes the connection without an answer.
+    HangUp,
+    /// Keeps silent and never closes.
+    Hang,
+}
+
+pub struct FakeNode {
+    pub endpoint: Endpoint,
+    asked: Arc<Mutex<Vec<Asked>>>,
+}
+
+#[derive(Clone, Debug)]
+pub struct Asked {
+    pub target: String,
+    pub body: Value,
+}
+
+pub fn say(status: u16, body: &str) -> Step {
+    Step::Say(status, body.to_owned(), None)
+}
+
+pub fn error(status: u16, code: &str) -> Step {
+    Step::Say(status, format!(r#"{{"error":{{"code":"{code}","message":"m"}}}}"#), None)
+}
+
+impl FakeNode {
+    /// Starts a node; once its script is over it answers 500 to everything.
+    pub async fn start(script: Vec<Step>) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = listener.local_addr().unwrap().to_string().parse().unwrap();
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        tokio::spawn(serve(listener, script, Arc::clone(&asked)));
+        Self { endpoint, asked }
+    }
+
+    /// What it was asked, in order.
+    pub fn asked(&self) -> Vec<Asked> {
+        self.asked.lock().unwrap().clone()
+    }
+}
+
+/// An address where nobody listens.
+pub async fn nobody() -> Endpoint {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    listener.local_addr().unwrap().to_string().parse().unwrap()
+}
+
+async fn serve(listener: TcpListener, script: Vec<Step>, asked: Arc<Mutex<Vec<Asked>>>) {
+    let script = Arc::new(Mutex::new(script.into_iter()));
+    while let Ok((stream, _)) = listener.accept().await {
+        let (script, asked) = (Arc::clone(&script), Arc::clone(&asked));
+        tokio::spawn(async move {
+            let mut stream = BufReader::new(stream);
+            while let Some(request) = read_request(&mut stream).await {
+                asked.lock().unwrap().push(request);
+                let step = script.lock().unwrap().next().unwrap_or(say(500, "the script is over"));
+                match step {
+                    Step::Say(status, body, leader) => answer(&mut stream, status, &body, leader).await,
+                    Step::HangUp => return,
+                    Step::Hang => std::future::pending().await,
+                }
+            }
+        });
+    }
+}
+
+async fn read_request(stream: &mut BufReader<TcpStream>) -> Option<Asked> {
+    let mut lines = Vec::new();
+    loop {
+        let mut line = String::new();
+        if stream.read_line(&mut line).await.ok()? == 0 {
+            return None;
+        }
+        match line.trim_end() {
+            "" => break,
+            line => lines.push(line.to_owned()),
+        }
+    }
+    let length = lines.iter().find_map(|line| line.strip_prefix("content-length: ")).map_or(0, |n| n.parse().unwrap());
+    let mut body = vec![0; length];
+    stream.read_exact(&mut body).await.ok()?;
+    let target = lines[0].split(' ').nth(1).unwrap().to_owned();
+    Some(Asked { target, body: serde_json::from_slice(&body).unwrap_or(Value::Null) })
+}
+
+async fn answer(stream: &mut BufReader<TcpStream>, status: u16, body: &str, leader: Option<String>) {
+    let leader = leader.map(|leader| format!("lockstead-leader: {leader}\r\n")).unwrap_or_default();
+    let text = format!("HTTP/1.1 {status} X\r\ncontent-length: {}\r\n{leader}\r\n{body}", body.len());
+    stream.write_all(text.as_bytes()).await.unwrap();
+}

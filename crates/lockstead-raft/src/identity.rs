@@ -1,0 +1,367 @@
+//! Who this node is: `identity.json` in its data directory, guarded by a kernel lock.
+//!
+//! Invariants:
+//! 1. One process at a time uses a data directory.
+//! 2. `starts` is higher than at any start before, durably, before anybody hears of it.
+//! 3. Node id and incarnation never change; a cluster id, once known, never does.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io::{self, Read, Seek, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use lockstead_core::{ClusterId, Incarnation, NodeId};
+use serde::{Deserialize, Serialize};
+
+use crate::OpenError;
+
+const VERSION: u32 = 1;
+const FILE: &str = "identity.json";
+const LOCK_FILE: &str = "lock";
+const LOG_DIR: &str = "log";
+const SNAPSHOT_DIR: &str = "snapshots";
+
+/// The lineage of a node, shared: empty until the node has joined one.
+pub(crate) type ClusterCell = Arc<OnceLock<ClusterId>>;
+
+/// A data directory in use by this process, which stays its only user as long as this lives.
+#[derive(Debug)]
+pub(crate) struct Identity {
+    dir: PathBuf,
+    node_id: NodeId,
+    incarnation: Incarnation,
+    starts: u64,
+    cluster: ClusterCell,
+    /// This node founded its lineage, or was about to; held while the file is written.
+    founder: Mutex<bool>,
+    _lock: File,
+}
+
+/// Why a node could not be made part of a lineage.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SetClusterError {
+    /// It is part of another; nothing was changed.
+    #[error("this node belongs to cluster {0}")]
+    Other(ClusterId),
+    /// The disk refuses; the process has to end.
+    #[error("{path}: {source}")]
+    Io {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Stored {
+    version: u32,
+    cluster_id: Option<String>,
+    node_id: NodeId,
+    incarnation: String,
+    starts: u64,
+    #[serde(default)]
+    founder: bool,
+}
+
+impl Identity {
+    /// Takes the data directory, which is made if missing, and counts this start. Blocks.
+    ///
+    /// # Errors
+    /// [`OpenError`]: in use, of another node, damaged, or refused by the system; nothing was changed then.
+    pub(crate) fn open(data_dir: &Path, node_id: NodeId) -> Result<Self, OpenError> {
+        make_dirs(data_dir)?;
+        let lock = lock(data_dir)?;
+        let mut stored = read(data_dir, node_id)?;
+        stored.starts += 1;
+        let file = data_dir.join(FILE);
+        write(data_dir, &stored).map_err(|source| OpenError::Io { path: file.clone(), source })?;
+        stored.unpack(data_dir, lock).map_err(|why| OpenError::Damaged { file, why })
+    }
+
+    /// Whose directory it is.
+    pub(crate) fn node_id(&self) -> NodeId {
+        self.node_id
+    }
+
+    /// The id of the directory.
+    pub(crate) fn incarnation(&self) -> Incarnation {
+        self.incarnation
+    }
+
+    /// How often the directory was taken, this time included.
+    pub(crate) fn starts(&self) -> u64 {
+        self.starts
+    }
+
+    /// The lineage, once joined.
+    pub(crate) fn cluster_id(&self) -> Option<ClusterId> {
+        self.cluster.get().copied()
+    }
+
+    /// The lineage, for others to watch.
+    pub(crate) fn cluster_cell(&self) -> ClusterCell {
+        Arc::clone(&self.cluster)
+    }
+
+    /// Where the log lies.
+    pub(crate) fn log_dir(&self) -> PathBuf {
+        self.dir.join(LOG_DIR)
+    }
+
+    /// Where snapshots lie.
+    pub(crate) fn snapshot_dir(&self) -> PathBuf {
+        self.dir.join(SNAPSHOT_DIR)
+    }
+
+    /// Makes this node part of a lineage, durably. Repeating it is harmless. Blocks.
+    ///
+    /// # Errors
+    /// [`SetClusterError`].
+    pub(crate) fn set_cluster(&self, cluster: ClusterId) -> Result<(), SetClusterError> {
+        let founder = self.founder.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.cluster_id() {
+            Some(known) if known == cluster => Ok(()),
+            Some(known) => Err(SetClusterError::Other(known)),
+            None => self.keep_cluster(cluster, *founder),
+        }
+    }
+
+    /// Begins a lineage of this node's own, durably. Repeated by a node that was interrupted while it founded one, it
+    /// keeps the id of the first time. Blocks.
+    ///
+    /// # Errors
+    /// [`SetClusterError`]; a node that joined a lineage founds none.
+    pub(crate) fn found_cluster(&self, cluster: ClusterId) -> Result<(), SetClusterError> {
+        let mut founder = self.founder.lock().unwrap_or_else(PoisonError::into_inner);
+        match self.cluster_id() {
+            Some(_) if *founder => Ok(()),
+            Some(known) => Err(SetClusterError::Other(known)),
+            None => {
+                self.keep_cluster(cluster, true)?;
+                *founder = true;
+                Ok(())
+            }
+        }
+    }
+
+    fn keep_cluster(&self, cluster: ClusterId, founder: bool) -> Result<(), SetClusterError> {
+        let stored = Stored {
+            version: VERSION,
+            cluster_id: Some(cluster.to_string()),
+            node_id: self.node_id,
+            incarnation: self.incarnation.to_string(),
+            starts: self.starts,
+            founder,
+        };
+        write(&self.dir, &stored).map_err(|source| SetClusterError::Io { path: self.dir.join(FILE), source })?;
+        self.cluster.get_or_init(|| cluster);
+        Ok(())
+    }
+}
+
+impl Stored {
+    fn new(node_id: NodeId) -> io::Result<Self> {
+        let incarnation = Incarnation(getrandom::u64().map_err(|error| io::Error::other(error.to_string()))?).to_string();
+        Ok(Self { version: VERSION, cluster_id: None, node_id, incarnation, starts: 0, founder: false })
+    }
+
+    fn parse(text: &[u8]) -> Result<Self, String> {
+        let stored: Self = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+        if stored.version != VERSION {
+            return Err(format!("version {} is unknown", stored.version));
+        }
+        stored.incarnation()?;
+        stored.cluster_id()?;
+        Ok(stored)
+    }
+
+    fn incarnation(&self) -> Result<Incarnation, String> {
+        self.incarnation.parse().map_err(|error| format!("incarnation: {error}"))
+    }
+
+    fn cluster_id(&self) -> Result<Option<ClusterId>, String> {
+        let cluster = self.cluster_id.as_ref().map(|text| text.parse()).transpose();
+        cluster.map_err(|error| format!("cluster_id: {error}"))
+    }
+
+    fn unpack(self, dir: &Path, lock: File) -> Result<Identity, String> {
+        Ok(Identity {
+            dir: dir.to_owned(),
+            node_id: self.node_id,
+            incarnation: self.incarnation()?,
+            starts: self.starts,
+            cluster: Arc::new(self.cluster_id()?.map_or_else(OnceLock::new, OnceLock::from)),
+            founder: Mutex::new(self.founder),
+            _lock: lock,
+        })
+    }
+}
+
+fn make_dirs(data_dir: &Path) -> Result<(), OpenError> {
+    for dir in [data_dir.to_owned(), data_dir.join(LOG_DIR), data_dir.join(SNAPSHOT_DIR)] {
+        std::fs::create_dir_all(&dir).map_err(|source| OpenError::Io { path: dir, source })?;
+    }
+    // A bare name has no parent to speak of but the current directory.
+    let parent = data_dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    sync_dir(parent).map_err(|source| OpenError::Io { path: parent.to_owned(), source })
+}
+
+fn lock(data_dir: &Path) -> Result<File, OpenError> {
+    let path = data_dir.join(LOCK_FILE);
+    let refused = |source| OpenError::Io { path: path.clone(), source };
+    let mut file =
+        OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(refused)?;
+    match file.try_lock() {
+        Ok(()) => {}
+        Err(TryLockError::WouldBlock) => {
+            return Err(OpenError::InUse { path: data_dir.to_owned(), holder: holder(&mut file) });
+        }
+        Err(TryLockError::Error(source)) => return Err(refused(source)),
+    }
+    note_holder(&mut file).map_err(refused)?;
+    Ok(file)
+}
+
+/// A hint for people: the kernel's lock alone decides.
+fn note_holder(file: &mut File) -> io::Result<()> {
+    file.set_len(0)?;
+    file.rewind()?;
+    writeln!(file, "pid={}", std::process::id())
+}
+
+fn holder(file: &mut File) -> String {
+    let mut text = String::new();
+    match file.take(64).read_to_string(&mut text) {
+        Ok(_) if text.trim_end().starts_with("pid=") => text.trim_end().to_owned(),
+        _ => "its pid is unknown".to_owned(),
+    }
+}
+
+fn read(data_dir: &Path, node_id: NodeId) -> Result<Stored, OpenError> {
+    let file = data_dir.join(FILE);
+    let stored = match std::fs::read(&file) {
+        Ok(text) => Stored::parse(&text).map_err(|why| OpenError::Damaged { file, why })?,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return first(data_dir, node_id),
+        Err(source) => return Err(OpenError::Io { path: file, source }),
+    };
+    if stored.node_id == node_id {
+        Ok(stored)
+    } else {
+        Err(OpenError::OtherNode { path: data_dir.to_owned(), found: stored.node_id, asked: node_id })
+    }
+}
+
+/// A log without an identity is a damaged directory, not a new one.
+fn first(data_dir: &Path, node_id: NodeId) -> Result<Stored, OpenError> {
+    for dir in [data_dir.join(LOG_DIR), data_dir.join(SNAPSHOT_DIR)] {
+        let is_used = std::fs::read_dir(&dir).map(|mut items| items.next().is_some());
+        if is_used.map_err(|source| OpenError::Io { path: dir.clone(), source })? {
+            let why = format!("it is missing, but {} is not empty", dir.display());
+            return Err(OpenError::Damaged { file: data_dir.join(FILE), why });
+        }
+    }
+    Stored::new(node_id).map_err(|source| OpenError::Io { path: data_dir.join(FILE), source })
+}
+
+fn write(data_dir: &Path, stored: &Stored) -> io::Result<()> {
+    let temporary = data_dir.join("identity.json.tmp");
+    let mut file = File::create(&temporary)?;
+    serde_json::to_writer_pretty(&mut file, stored)?;
+    file.write_all(b"\n")?;
+    file.sync_all()?;
+    std::fs::rename(&temporary, data_dir.join(FILE))?;
+    sync_dir(data_dir)
+}
+
+fn sync_dir(dir: &Path) -> io::Result<()> {
+    File::open(dir)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(dir: &Path, node_id: NodeId) -> Result<Identity, OpenError> {
+        Identity::open(dir, node_id)
+    }
+
+    #[test]
+    fn a_new_directory_gets_an_identity_that_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = open(&dir.path().join("data"), 3).unwrap();
+        assert_eq!((first.node_id(), first.starts(), first.cluster_id()), (3, 1, None));
+        let incarnation = first.incarnation();
+        drop(first);
+        let second = open(&dir.path().join("data"), 3).unwrap();
+        assert_eq!((second.starts(), second.incarnation()), (2, incarnation));
+        assert!(second.log_dir().is_dir() && second.snapshot_dir().is_dir());
+    }
+
+    #[test]
+    fn two_directories_differ_in_their_incarnation() {
+        let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        assert_ne!(open(one.path(), 1).unwrap().incarnation(), open(two.path(), 1).unwrap().incarnation());
+    }
+
+    #[test]
+    fn a_directory_in_use_is_refused_with_the_pid_of_its_user_and_not_counted() {
+        let dir = tempfile::tempdir().unwrap();
+        let first = open(dir.path(), 1).unwrap();
+        let error = open(dir.path(), 1).unwrap_err();
+        let pid = format!("pid={}", std::process::id());
+        assert!(matches!(&error, OpenError::InUse { holder, .. } if *holder == pid), "{error}");
+        drop(first);
+        assert_eq!(open(dir.path(), 1).unwrap().starts(), 2);
+    }
+
+    #[test]
+    fn the_directory_of_another_node_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        drop(open(dir.path(), 1).unwrap());
+        assert!(matches!(open(dir.path(), 2), Err(OpenError::OtherNode { found: 1, asked: 2, .. })));
+        assert_eq!(open(dir.path(), 1).unwrap().starts(), 2);
+    }
+
+    #[test]
+    fn a_cluster_once_set_is_kept_and_never_changed() {
+        let dir = tempfile::tempdir().unwrap();
+        let identity = open(dir.path(), 1).unwrap();
+        let cell = identity.cluster_cell();
+        identity.set_cluster(ClusterId(7)).unwrap();
+        identity.set_cluster(ClusterId(7)).unwrap();
+        assert!(matches!(identity.set_cluster(ClusterId(8)), Err(SetClusterError::Other(ClusterId(7)))));
+        assert_eq!(cell.get(), Some(&ClusterId(7)));
+        drop(identity);
+        let again = open(dir.path(), 1).unwrap();
+        assert_eq!((again.cluster_id(), again.starts()), (Some(ClusterId(7)), 2));
+    }
+
+    #[test]
+    fn a_founder_keeps_its_first_id_and_a_member_founds_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        open(dir.path(), 1).unwrap().found_cluster(ClusterId(7)).unwrap();
+        let again = open(dir.path(), 1).unwrap();
+        again.found_cluster(ClusterId(8)).unwrap();
+        assert_eq!(again.cluster_id(), Some(ClusterId(7)));
+        let member_dir = tempfile::tempdir().unwrap();
+        let member = open(member_dir.path(), 2).unwrap();
+        member.set_cluster(ClusterId(7)).unwrap();
+        assert!(matches!(member.found_cluster(ClusterId(8)), Err(SetClusterError::Other(ClusterId(7)))));
+    }
+
+    #[test]
+    fn an_identity_that_cannot_be_read_or_is_missing_beside_a_log_is_damage() {
+        for text in ["", "{}", "{\"version\":1", "garbage"] {
+            let dir = tempfile::tempdir().unwrap();
+            std::fs::write(dir.path().join(FILE), text).unwrap();
+            assert!(matches!(open(dir.path(), 1), Err(OpenError::Damaged { .. })), "{text}");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join(LOG_DIR)).unwrap();
+        std::fs::write(dir.path().join(LOG_DIR).join("db"), "x").unwrap();
+        let error = open(dir.path(), 1).unwrap_err();
+        assert!(matches!(&error, OpenError::Damaged { file, .. } if file.ends_with(FILE)), "{error}");
+    }
+}

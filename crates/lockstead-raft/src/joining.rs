@@ -1,0 +1,98 @@
+//! How a new node gets into a cluster: a learner first, a voter once it has caught up.
+
+use std::time::Duration;
+
+use openraft::async_runtime::WatchReceiver as _;
+use tokio::time::{Instant, sleep};
+
+use crate::node::Node;
+use crate::peer::{JoinAnswer, JoinCall, JoinStep, ask_to_join};
+use crate::platform::Platform;
+use crate::replica::{JoinAs, JoinError};
+
+/// How long one call to a member may take.
+const CALL_TIME_MAX: Duration = Duration::from_secs(5);
+/// How long one try may take to catch up and be promoted.
+const TRY_TIME_MAX: Duration = Duration::from_secs(60);
+/// How long to wait before a member is asked once more.
+const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
+
+impl<P: Platform> Node<P> {
+    /// Asks to be taken in; see [`crate::Replica::join`].
+    pub(crate) async fn join(&self, peers: &[String], join_as: JoinAs) -> Result<(), JoinError> {
+        match self.ask_members(peers, JoinStep::Add).await? {
+            JoinAnswer::Accepted { cluster } => {
+                self.identity.set_cluster(cluster).map_err(|why| JoinError::Refused(why.to_string()))?;
+            }
+            other => return Err(not_yet(&other)),
+        }
+        match join_as {
+            JoinAs::Learner => self.wait_until("be a learner", || self.is_initialised()).await,
+            JoinAs::Voter => self.become_voter(peers).await,
+        }
+    }
+
+    async fn become_voter(&self, peers: &[String]) -> Result<(), JoinError> {
+        self.wait_until("catch up", || self.is_initialised() && self.machine.with(|state| state.is_complete())).await?;
+        let ends = Instant::now() + TRY_TIME_MAX;
+        while Instant::now() < ends {
+            match self.ask_members(peers, JoinStep::Promote).await? {
+                JoinAnswer::Promoted => return self.wait_until("vote", || self.is_voter()).await,
+                JoinAnswer::NotCaughtUp | JoinAnswer::TryAgain { .. } | JoinAnswer::NotLeader { .. } => {
+                    sleep(ASK_AGAIN_AFTER).await;
+                }
+                other @ JoinAnswer::Accepted { .. } => return Err(not_yet(&other)),
+                JoinAnswer::Refused { text } => return Err(JoinError::Refused(text)),
+            }
+        }
+        Err(JoinError::NotYet("it was not promoted in time".to_owned()))
+    }
+
+    /// Asks one member after another, and the leader that they name.
+    async fn ask_members(&self, peers: &[String], step: JoinStep) -> Result<JoinAnswer, JoinError> {
+        let mut addresses: Vec<String> = peers.iter().rev().cloned().collect();
+        let (mut named_leaders, mut last) = (0, "no member was named".to_owned());
+        while let Some(address) = addresses.pop() {
+            match ask_to_join(&self.dialer, &address, &self.join_call(step), CALL_TIME_MAX).await {
+                Ok(JoinAnswer::NotLeader { leader_peer: Some(leader) }) if named_leaders < 3 => {
+                    named_leaders += 1;
+                    addresses.push(leader);
+                }
+                Ok(JoinAnswer::NotLeader { .. }) => "no leader is known".clone_into(&mut last),
+                Ok(JoinAnswer::TryAgain { text }) => last = text,
+                Ok(JoinAnswer::Refused { text }) => return Err(JoinError::Refused(text)),
+                Ok(answer) => return Ok(answer),
+                Err(why) => last = format!("{address}: {why}"),
+            }
+        }
+        Err(JoinError::NotYet(last))
+    }
+
+    fn join_call(&self, step: JoinStep) -> JoinCall {
+        let (node_id, incarnation) = (self.identity.node_id(), self.identity.incarnation());
+        JoinCall { node_id, incarnation, member: self.own_member(), step }
+    }
+
+    async fn wait_until(&self, what: &str, reached: impl Fn() -> bool) -> Result<(), JoinError> {
+        let mut metrics = self.raft.metrics();
+        let waiting = async {
+            while !reached() {
+                if metrics.changed().await.is_err() {
+                    return;
+                }
+            }
+        };
+        let in_time = tokio::time::timeout(TRY_TIME_MAX, waiting).await;
+        in_time.map_err(|_| JoinError::NotYet(format!("it did not {what} in time")))
+    }
+}
+
+fn not_yet(answer: &JoinAnswer) -> JoinError {
+    match answer {
+        JoinAnswer::Refused { text } => JoinError::Refused(text.clone()),
+        JoinAnswer::TryAgain { text } => JoinError::NotYet(text.clone()),
+        JoinAnswer::NotCaughtUp => JoinError::NotYet("it has not caught up".to_owned()),
+        JoinAnswer::Accepted { .. } | JoinAnswer::Promoted => JoinError::NotYet("an answer to another question".to_owned()),
+        JoinAnswer::NotLeader { .. } => JoinError::NotYet("no leader is known".to_owned()),
+    }
+}

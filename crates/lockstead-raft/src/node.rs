@@ -1,0 +1,422 @@
+//! A node: its parts, how they start, and how they stop.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use lockstead_core::{ClusterId, Incarnation, Limits, LockKey, LockView, NodeId, Op};
+use openraft::async_runtime::WatchReceiver as _;
+use openraft::{Config, SnapshotPolicy};
+use prometheus_client::registry::Registry;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::config::ReplicaConfig;
+use crate::identity::Identity;
+use crate::local_clock::LocalClock;
+use crate::metrics::ReplicaMetrics;
+use crate::office::Ground;
+use crate::offices::Offices;
+use crate::peer::{Dialer, NodeCard, PeerNetworkFactory, PeerServer, RaftHandle, RefusedWhy, RequestLinks};
+use crate::platform::{Host, Platform};
+use crate::replica::{BootstrapError, NotReady, OpenError, Reply, StopReason, SubmitError};
+use crate::router::Router;
+use crate::service::Service;
+use crate::store::{LogStore, StateMachine};
+use crate::types::{Member, Raft};
+use crate::view::{ClusterView, LeaderView, holder_view};
+
+/// A running node.
+pub(crate) struct Node<P: Platform> {
+    pub(crate) config: ReplicaConfig,
+    pub(crate) platform: Arc<P>,
+    pub(crate) identity: Arc<Identity>,
+    pub(crate) raft: Raft,
+    pub(crate) log: LogStore,
+    pub(crate) machine: StateMachine,
+    pub(crate) router: Router<P>,
+    pub(crate) dialer: Dialer,
+    pub(crate) metrics: ReplicaMetrics,
+    pub(crate) bootstrapping: AtomicBool,
+    stop_reason: watch::Sender<Option<StopReason>>,
+    stopping: CancellationToken,
+    tasks: TaskTracker,
+}
+
+impl Node<Host> {
+    /// Opens the data directory and starts every task of the node.
+    pub(crate) async fn open(config: ReplicaConfig, listener: TcpListener) -> Result<Arc<Self>, OpenError> {
+        let metrics = ReplicaMetrics::new();
+        let stop_reason = watch::Sender::new(None);
+        let files = Files::open(&config, &metrics, &stop_reason).await?;
+        let identity = Arc::new(files.identity);
+        let platform = Arc::new(Host);
+        let card = card(&identity, platform.as_ref());
+        let dialer = dialer(&config, &identity, card, &stop_reason);
+        let network = PeerNetworkFactory::new(dialer.clone());
+        let raft = start_raft::<Host>(&config, network, files.log.clone(), files.machine.clone()).await?;
+        let storage = (files.log, files.machine);
+        let node = Self::assemble(config, platform, identity, raft, storage, dialer, metrics, stop_reason);
+        node.start_tasks(listener, card);
+        Ok(node)
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "each part is made once and lives here")]
+    fn assemble(
+        config: ReplicaConfig,
+        platform: Arc<Host>,
+        identity: Arc<Identity>,
+        raft: Raft,
+        (log, machine): (LogStore, StateMachine),
+        dialer: Dialer,
+        metrics: ReplicaMetrics,
+        stop_reason: watch::Sender<Option<StopReason>>,
+    ) -> Arc<Self> {
+        let stopping = CancellationToken::new();
+        let local_clock = LocalClock::start();
+        let ground = Ground {
+            platform: Arc::clone(&platform),
+            raft: raft.clone(),
+            machine: machine.clone(),
+            local_clock,
+            limits: Limits { locks_max: config.locks_max, ..Limits::default() },
+            tick_ms: config.tick_ms,
+            gap_max: Duration::from_millis(config.election_max_ms),
+            metrics: metrics.clone(),
+        };
+        let (offices, office) = Offices::new(ground, stop_reason.clone());
+        let tasks = TaskTracker::new();
+        tasks.spawn(offices.run(stopping.clone()));
+        let router = Router {
+            platform: Arc::clone(&platform),
+            raft: raft.clone(),
+            links: RequestLinks::new(dialer.clone(), tasks.clone(), stopping.clone()),
+            local_clock,
+            office,
+            draining: CancellationToken::new(),
+            last_number: Arc::new(AtomicU64::new(0)),
+        };
+        let bootstrapping = AtomicBool::new(false);
+        Arc::new(Self {
+            config,
+            platform,
+            identity,
+            raft,
+            log,
+            machine,
+            router,
+            dialer,
+            metrics,
+            bootstrapping,
+            stop_reason,
+            stopping,
+            tasks,
+        })
+    }
+
+    fn start_tasks(&self, listener: TcpListener, card: NodeCard) {
+        let (identity, raft) = (Arc::clone(&self.identity), self.raft.clone());
+        let may_vote = move || member(&raft, identity.node_id()).is_some_and(|me| me.incarnation == identity.incarnation());
+        let port = RaftHandle { raft: self.raft.clone(), may_vote: Arc::new(may_vote) };
+        let service = Service {
+            card,
+            identity: Arc::clone(&self.identity),
+            raft: self.raft.clone(),
+            router: self.router.clone(),
+        };
+        let (tracker, stop) = (self.tasks.clone(), self.stopping.clone());
+        PeerServer { service, raft: port, seen: self.dialer.seen_starts(), tracker, stop }.spawn(listener);
+        let (counters, stop_reason) = (self.metrics.clone(), self.stop_reason.clone());
+        self.tasks.spawn(watch_raft(self.raft.clone(), counters, stop_reason, self.stopping.clone()));
+    }
+}
+
+impl<P: Platform> Node<P> {
+    pub(crate) fn is_initialised(&self) -> bool {
+        self.raft.metrics().borrow_watched().membership_config.membership().nodes().next().is_some()
+    }
+
+    pub(crate) fn is_voter(&self) -> bool {
+        self.raft.voter_ids().any(|id| id == self.identity.node_id())
+    }
+
+    pub(crate) fn announce_bootstrap(&self) {
+        self.bootstrapping.store(true, Ordering::SeqCst);
+    }
+
+    /// Founds a cluster of this node alone.
+    ///
+    /// The cluster id goes to disk first. A node that is killed between the two steps comes back uninitialised, asks its
+    /// join addresses once more, and goes on with the same id.
+    pub(crate) async fn bootstrap(&self) -> Result<(), BootstrapError> {
+        if self.is_initialised() {
+            return Err(BootstrapError("it belongs to a cluster already".to_owned()));
+        }
+        let cluster = ClusterId(self.platform.random());
+        self.identity.found_cluster(cluster).map_err(|why| BootstrapError(why.to_string()))?;
+        let members = std::collections::BTreeMap::from([(self.identity.node_id(), self.own_member())]);
+        self.raft.initialize(members).await.map_err(|why| BootstrapError(why.to_string()))?;
+        self.bootstrapping.store(false, Ordering::SeqCst);
+        Ok(())
+    }
+
+    pub(crate) fn own_member(&self) -> Member {
+        Member {
+            peer: self.config.advertise_peer.clone(),
+            api: self.config.advertise_api.clone(),
+            incarnation: self.identity.incarnation(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+        }
+    }
+
+    pub(crate) async fn submit(&self, op: Op, time_left: Duration) -> Result<Reply, SubmitError> {
+        self.router.submit(op, time_left).await
+    }
+
+    pub(crate) fn read_stale(&self, lock: &LockKey) -> Result<Option<LockView>, SubmitError> {
+        self.machine.with(|state| {
+            if !state.is_complete() {
+                return Err(SubmitError::CatchingUp);
+            }
+            let now = state.table.time();
+            let holders: Vec<_> = state.table.holds(lock).iter().map(|hold| holder_view(hold, now)).collect();
+            Ok((!holders.is_empty()).then_some(LockView { holders, waiters: Vec::new() }))
+        })
+    }
+
+    pub(crate) fn view(&self) -> ClusterView {
+        crate::view::of(self)
+    }
+
+    pub(crate) fn readiness(&self) -> Result<(), NotReady> {
+        if self.identity.cluster_id().is_none() || !self.is_initialised() {
+            return Err(NotReady::NotJoined);
+        }
+        if !self.is_voter() {
+            return Err(NotReady::NotVoter);
+        }
+        if !self.machine.with(|state| state.is_complete()) {
+            return Err(NotReady::CatchingUp);
+        }
+        self.leader().map(|_| ()).ok_or(NotReady::NoLeader)
+    }
+
+    pub(crate) fn leader(&self) -> Option<LeaderView> {
+        let metrics = self.raft.server_metrics();
+        let metrics = metrics.borrow_watched();
+        let node_id = metrics.current_leader?;
+        let api = metrics.membership_config.membership().get_node(&node_id)?.api.clone();
+        Some(LeaderView { node_id, api })
+    }
+
+    pub(crate) fn cluster_id(&self) -> Option<ClusterId> {
+        self.identity.cluster_id()
+    }
+
+    pub(crate) fn register_metrics(&self, registry: &mut Registry) {
+        self.metrics.register(registry);
+    }
+
+    pub(crate) async fn hand_over(&self, time_max: Duration) {
+        if let Some(successor) = self.successor()
+            && let Err(why) = self.transfer(successor, time_max).await
+        {
+            tracing::info!(successor, why, "leadership was not handed over");
+        }
+        self.router.draining.cancel();
+    }
+
+    /// The voter whose log is furthest, if this node leads.
+    fn successor(&self) -> Option<NodeId> {
+        let me = self.identity.node_id();
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        let replication = metrics.replication.as_ref()?;
+        let voters = metrics.membership_config.membership().voter_ids();
+        voters.filter(|id| *id != me).max_by_key(|id| replication.get(id).and_then(Option::as_ref).map(|log| log.index()))
+    }
+
+    async fn transfer(&self, successor: NodeId, time_max: Duration) -> Result<(), &'static str> {
+        let me = self.identity.node_id();
+        self.raft.trigger().transfer_leader(successor).await.map_err(|_| "openraft has stopped")?;
+        let mut metrics = self.raft.server_metrics();
+        let handed_over = async {
+            while metrics.borrow_watched().current_leader.is_none_or(|leader| leader == me) {
+                if metrics.changed().await.is_err() {
+                    return;
+                }
+            }
+        };
+        timeout(time_max, handed_over).await.map_err(|_| "nobody else led in time")
+    }
+
+    pub(crate) async fn stopped(&self) -> StopReason {
+        let mut stop_reason = self.stop_reason.subscribe();
+        let reason = stop_reason.wait_for(Option::is_some).await.map(|reason| reason.clone());
+        match reason {
+            Ok(Some(reason)) => reason,
+            _ => unreachable!("the sender lives in this node, and wait_for returns only a reason"),
+        }
+    }
+
+    pub(crate) async fn shutdown(&self) {
+        self.router.draining.cancel();
+        self.stopping.cancel();
+        if let Err(why) = self.raft.shutdown().await {
+            tracing::warn!(%why, "openraft did not stop cleanly");
+        }
+        self.tasks.close();
+        self.tasks.wait().await;
+    }
+}
+
+/// A node's files, opened.
+struct Files {
+    identity: Identity,
+    log: LogStore,
+    machine: StateMachine,
+}
+
+impl Files {
+    async fn open(
+        config: &ReplicaConfig,
+        metrics: &ReplicaMetrics,
+        stop_reason: &watch::Sender<Option<StopReason>>,
+    ) -> Result<Self, OpenError> {
+        let (data_dir, node_id) = (config.data_dir.clone(), config.node_id);
+        let (store_metrics, stop_reason) = (metrics.store.clone(), stop_reason.clone());
+        let on_fault = move |why: String| stop(&stop_reason, StopReason::Storage(why));
+        let open = move || Self::open_blocking(&data_dir, node_id, store_metrics, Box::new(on_fault));
+        tokio::task::spawn_blocking(open).await.expect("a panic ends the process, and nothing cancels this task")
+    }
+
+    fn open_blocking(
+        data_dir: &PathBuf,
+        node_id: NodeId,
+        metrics: crate::store::StoreMetrics,
+        on_fault: Box<dyn FnOnce(String) + Send>,
+    ) -> Result<Self, OpenError> {
+        let identity = Identity::open(data_dir, node_id)?;
+        let log = LogStore::open(&identity.log_dir(), metrics, on_fault)?;
+        let machine = StateMachine::open(&identity.snapshot_dir(), log.clone(), identity.cluster_cell())?;
+        Ok(Self { identity, log, machine })
+    }
+}
+
+fn card(identity: &Identity, platform: &impl Platform) -> NodeCard {
+    let [process, _] = split(platform.random());
+    NodeCard { node_id: identity.node_id(), incarnation: identity.incarnation(), starts: identity.starts(), process }
+}
+
+fn split(value: u128) -> [u64; 2] {
+    let bytes = value.to_le_bytes();
+    let half = |range: std::ops::Range<usize>| bytes[range].iter().fold(0, |half, byte| half << 8 | u64::from(*byte));
+    [half(0..8), half(8..16)]
+}
+
+fn dialer(
+    config: &ReplicaConfig,
+    identity: &Arc<Identity>,
+    card: NodeCard,
+    stop_reason: &watch::Sender<Option<StopReason>>,
+) -> Dialer {
+    let (identity, stop_reason) = (Arc::clone(identity), stop_reason.clone());
+    let on_refused = move |by: NodeId, why: RefusedWhy, text: &str| match why {
+        RefusedWhy::WrongIncarnation | RefusedWhy::OldStart | RefusedWhy::SecondProcess => {
+            stop(&stop_reason, StopReason::Identity(format!("node {by} says: {text}")));
+        }
+        RefusedWhy::Protocol
+        | RefusedWhy::WrongCluster
+        | RefusedWhy::WrongNode
+        | RefusedWhy::Itself
+        | RefusedWhy::Storage => {
+            tracing::warn!(by, ?why, text, "a peer refused this node's connection");
+        }
+    };
+    Dialer::new(card, move || identity.cluster_id(), config.peer_routes.clone(), on_refused)
+}
+
+async fn start_raft<P: Platform>(
+    config: &ReplicaConfig,
+    network: P::Network,
+    log: P::Log,
+    machine: StateMachine,
+) -> Result<Raft, OpenError> {
+    let refused = |why: String| OpenError::Io { path: config.data_dir.clone(), source: std::io::Error::other(why) };
+    let raft_config = raft_config(config).validate().map_err(|why| refused(why.to_string()))?;
+    Raft::new(config.node_id, Arc::new(raft_config), network, log, machine).await.map_err(|why| refused(why.to_string()))
+}
+
+fn raft_config(config: &ReplicaConfig) -> Config {
+    Config {
+        cluster_name: "lockstead".to_owned(),
+        heartbeat_interval: config.heartbeat_ms,
+        election_timeout_min: config.election_min_ms,
+        election_timeout_max: config.election_max_ms,
+        // Our own trigger decides when a snapshot pays.
+        snapshot_policy: SnapshotPolicy::Never,
+        max_payload_entries: 64,
+        enable_pre_vote: Some(true),
+        // Every office is a new term, so that an office's clock can start from the table (ADR 1).
+        enable_leader_restore: Some(false),
+        ..Config::default()
+    }
+}
+
+/// What the node's own effective membership says of a node.
+pub(crate) fn member(raft: &Raft, node_id: NodeId) -> Option<Member> {
+    raft.server_metrics().borrow_watched().membership_config.membership().get_node(&node_id).cloned()
+}
+
+/// With which data directory a node is a member.
+pub(crate) fn member_incarnation(raft: &Raft, node_id: NodeId) -> Option<Incarnation> {
+    member(raft, node_id).map(|member| member.incarnation)
+}
+
+/// Keeps the first reason to stop.
+pub(crate) fn stop(stop_reason: &watch::Sender<Option<StopReason>>, reason: StopReason) {
+    stop_reason.send_if_modified(|known| {
+        let first = known.is_none();
+        if first {
+            tracing::error!(%reason, "this node has to stop");
+            *known = Some(reason);
+        }
+        first
+    });
+}
+
+/// Counts changes of leader and ends the node when openraft has stopped by itself.
+async fn watch_raft(
+    raft: Raft,
+    counters: ReplicaMetrics,
+    stop_reason: watch::Sender<Option<StopReason>>,
+    stopping: CancellationToken,
+) {
+    let mut metrics = raft.metrics();
+    let mut leader = None;
+    loop {
+        let (now_leading, running) = {
+            let metrics = metrics.borrow_watched();
+            (metrics.current_leader.map(|id| (id, metrics.current_term)), metrics.running_state.clone())
+        };
+        if let Err(why) = running {
+            if !stopping.is_cancelled() {
+                stop(&stop_reason, StopReason::Fatal(format!("openraft stopped: {why}")));
+            }
+            return;
+        }
+        if now_leading.is_some() && now_leading != leader {
+            tracing::info!(leader = ?now_leading, "leader (node, term)");
+            leader = now_leading;
+            counters.leader_changes.inc();
+        }
+        tokio::select! {
+            changed = metrics.changed() => if changed.is_err() { return },
+            () = stopping.cancelled() => return,
+        }
+    }
+}

@@ -1,0 +1,405 @@
+//! An office: the time in which this node leads in one term, and the one task that decides in it.
+//!
+//! Invariants
+//! 1. An office serves one term. The next one starts in a higher term, after this one's task has ended.
+//! 2. One batch is in flight. The next is decided after it was applied or surely refused.
+//! 3. Within its term a batch is never given up: the office waits for openraft's answer as long as the term lasts.
+//! 4. Every answer leaves after its drain's batch was applied or, without a batch, after a quorum round of this very term
+//!    that was asked for after the decision.
+//!
+//! Sources: Ongaro, "Consensus: Bridging Theory and Practice" (2014), 6.4 for the quorum round (`ReadIndex`).
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockstead_core::{
+    Arbiter, Drain, GiveBack, LeaseClock, LeaseTime, Limits, LocalTime, LockKey, Now, Op, Request, RequestNumber,
+};
+use lockstead_core::lease_clock::ClockReading;
+use openraft::ReadPolicy;
+use openraft::error::{ClientWriteError, Fatal};
+use openraft::impls::ProgressResponder;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep, sleep_until};
+
+use crate::local_clock::LocalClock;
+use crate::metrics::ReplicaMetrics;
+use crate::platform::{ClockPair, Platform};
+use crate::store::StateMachine;
+use crate::term::{Term, TermLost};
+use crate::ticket::{Decision, Delivery, Letter, Note, Ticket, give_back_of, lock_of};
+use crate::types::{BatchBytes, Raft, TypeConfig};
+
+/// How long to wait before another quorum round is asked for after one that failed.
+const QUORUM_RETRY: Duration = Duration::from_millis(20);
+/// The most letters taken in at once.
+const LETTERS_AT_ONCE: usize = 4_096;
+
+/// What an office stands on; outlives it.
+pub(crate) struct Ground<P: Platform> {
+    pub(crate) platform: Arc<P>,
+    pub(crate) raft: Raft,
+    pub(crate) machine: StateMachine,
+    pub(crate) local_clock: LocalClock,
+    pub(crate) limits: Limits,
+    pub(crate) tick_ms: u64,
+    /// The maximum election timeout: the most lease time earned between two quorum answers.
+    pub(crate) gap_max: Duration,
+    pub(crate) metrics: ReplicaMetrics,
+}
+
+/// Why an office ended.
+#[derive(Debug)]
+pub(crate) enum OfficeEnd {
+    /// Its term is over for this node.
+    TermLost,
+    /// openraft stopped; so must the process.
+    Fatal(String),
+}
+
+impl From<TermLost> for OfficeEnd {
+    fn from(_: TermLost) -> Self {
+        Self::TermLost
+    }
+}
+
+/// Where letters and notes for an office come in.
+pub(crate) struct Mailbox {
+    pub(crate) letters: mpsc::Receiver<Letter>,
+    pub(crate) notes: mpsc::UnboundedReceiver<Note>,
+}
+
+/// The office of one term.
+pub(crate) struct Office<P: Platform> {
+    ground: Arc<Ground<P>>,
+    term: Term,
+    mailbox: Mailbox,
+    arbiter: Arbiter,
+    clock: LeaseClock,
+    clocks: ClockPair,
+    elapsed_us: u64,
+    tickets: HashMap<RequestNumber, (Ticket, LockKey)>,
+    last_batch: Instant,
+    notes_numbered: u64,
+}
+
+/// Whether openraft took a batch.
+enum Proposal {
+    Applied,
+    /// Surely not in the log, and never will be.
+    Refused,
+}
+
+impl<P: Platform> Office<P> {
+    /// Takes office in `term`: every earlier entry is applied here and a quorum answered in this very term before the
+    /// clock's origin is read.
+    pub(crate) async fn open(ground: Arc<Ground<P>>, mut term: Term, mailbox: Mailbox) -> Result<Self, OfficeEnd> {
+        loop {
+            let round = ground.raft.ensure_linearizable(ReadPolicy::ReadIndex);
+            match term.hold(round).await? {
+                Ok(read) if **read.committed_leader_id() == term.number() => break,
+                Ok(_) => return Err(OfficeEnd::TermLost),
+                Err(why) => tracing::debug!(term = term.number(), %why, "no quorum round yet"),
+            }
+            term.hold(sleep(QUORUM_RETRY)).await?;
+        }
+        term.check()?;
+        Ok(Self::start(ground, term, mailbox))
+    }
+
+    fn start(ground: Arc<Ground<P>>, term: Term, mailbox: Mailbox) -> Self {
+        let clocks = ground.platform.clocks();
+        let base = ground.machine.with(|state| {
+            assert!(state.is_complete(), "a leader that applied all committed entries has passed built_at");
+            state.table.time()
+        });
+        let gap_max_us = u64::try_from(ground.gap_max.as_micros()).unwrap_or(u64::MAX);
+        ground.metrics.offices.inc();
+        Self {
+            arbiter: Arbiter::new(term.number(), ground.limits),
+            clock: LeaseClock::start(base, 0, gap_max_us),
+            ground,
+            term,
+            mailbox,
+            clocks,
+            elapsed_us: 0,
+            tickets: HashMap::new(),
+            last_batch: Instant::now(),
+            notes_numbered: 0,
+        }
+    }
+
+    /// Decides until the term is over.
+    pub(crate) async fn serve(&mut self) -> OfficeEnd {
+        loop {
+            if let Err(end) = self.step().await {
+                return end;
+            }
+        }
+    }
+
+    async fn step(&mut self) -> Result<(), OfficeEnd> {
+        self.receive().await?;
+        let mut drain = self.decide();
+        for number in drain.overdue.drain(..) {
+            self.tickets.remove(&number);
+        }
+        match drain.batch.take() {
+            Some(batch) => {
+                self.ground.metrics.batch_records.observe(count(batch.records()));
+                match self.propose(batch.into_bytes()).await? {
+                    Proposal::Applied => self.deliver(drain),
+                    Proposal::Refused => self.begin_again(drain).await?,
+                }
+            }
+            None if drain.answers.is_empty() => {}
+            None => {
+                self.quorum_round().await?;
+                self.deliver(drain);
+            }
+        }
+        self.ground.metrics.waiting.set(i64::try_from(self.arbiter.waiting()).unwrap_or(i64::MAX));
+        Ok(())
+    }
+
+    // ---- what comes in
+
+    async fn receive(&mut self) -> Result<(), OfficeEnd> {
+        if !self.arbiter.has_pending() {
+            self.await_news().await?;
+        }
+        while let Ok(note) = self.mailbox.notes.try_recv() {
+            self.take_note(note);
+        }
+        for _ in 0..LETTERS_AT_ONCE {
+            let Ok(letter) = self.mailbox.letters.try_recv() else { break };
+            self.take_letter(letter);
+        }
+        Ok(())
+    }
+
+    /// Waits for a letter, a note or the next moment at which something is due.
+    async fn await_news(&mut self) -> Result<(), OfficeEnd> {
+        loop {
+            let wake = self.next_wake();
+            let sample = Instant::now() + self.ground.gap_max / 3;
+            tokio::select! {
+                biased;
+                () = self.term.lost() => return Err(OfficeEnd::TermLost),
+                Some(letter) = self.mailbox.letters.recv() => {
+                    self.take_letter(letter);
+                    return Ok(());
+                }
+                Some(note) = self.mailbox.notes.recv() => {
+                    self.take_note(note);
+                    return Ok(());
+                }
+                () = sleep_until(wake.min(sample)) => {
+                    self.read_lease_time();
+                    if wake <= sample {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+
+    fn take_letter(&mut self, letter: Letter) {
+        if letter.ticket.is_withdrawn() {
+            return;
+        }
+        let Letter { number, arrived, ends, op, ticket } = letter;
+        self.tickets.insert(number, (ticket, lock_of(&op).clone()));
+        self.arbiter.submit(Request { number, arrived, ends, op });
+    }
+
+    fn take_note(&mut self, note: Note) {
+        match note {
+            Note::Withdrawn(number) => {
+                self.arbiter.cancel(number);
+                // A request whose batch is in flight is not the arbiter's to cancel; its ticket hears of the dead caller.
+                self.tickets.remove(&number);
+            }
+            Note::GiveBack(give_back) => self.submit_give_back(give_back),
+        }
+    }
+
+    fn submit_give_back(&mut self, give_back: GiveBack) {
+        let now = self.ground.local_clock.now();
+        // Numbers from the top down cannot meet those of letters, which count from 1 up.
+        self.notes_numbered += 1;
+        let number = RequestNumber(u64::MAX - self.notes_numbered);
+        self.arbiter.submit(Request { number, arrived: now, ends: LocalTime(u64::MAX), op: Op::GiveBack(give_back) });
+    }
+
+    /// The moment at which something is due even if nobody writes.
+    fn next_wake(&mut self) -> Instant {
+        let now = Instant::now();
+        let far = now + Duration::from_secs(3_600);
+        let wait_end = self.arbiter.next_wait_end().map(|end| self.ground.local_clock.instant(end));
+        let lease_now = self.read_lease_time();
+        let (deadline, ticking) =
+            self.ground.machine.with(|state| (state.table.next_deadline(), state.table.needs_ticks(lease_now)));
+        let expiry = deadline.map(|deadline| now + Duration::from_millis(deadline.ms_since(lease_now)));
+        let tick = ticking.then(|| self.last_batch + Duration::from_millis(self.ground.tick_ms));
+        [wait_end, expiry, tick].into_iter().flatten().min().unwrap_or(far)
+    }
+
+    // ---- what is decided
+
+    fn decide(&mut self) -> Drain {
+        loop {
+            let drain = self.decide_once();
+            let withdrawn = self.mark_logged(&drain);
+            if withdrawn.is_empty() {
+                return drain;
+            }
+            // Nothing was proposed yet, so what was decided together with a request that is gone is decided again.
+            self.take_back(drain);
+            for number in withdrawn {
+                self.arbiter.cancel(number);
+                self.tickets.remove(&number);
+            }
+        }
+    }
+
+    fn decide_once(&mut self) -> Drain {
+        let now = Now {
+            lease: self.read_lease_time(),
+            local: self.ground.local_clock.now(),
+            wall: self.ground.platform.wall(),
+        };
+        let tick_due = self.last_batch.elapsed() >= Duration::from_millis(self.ground.tick_ms);
+        let Self { ground, arbiter, .. } = self;
+        ground.machine.with(|state| arbiter.decide(&state.table, now, tick_due, &mut || ground.platform.token()))
+    }
+
+    /// Marks what the drain is about to propose; gives the requests that were withdrawn before.
+    fn mark_logged(&self, drain: &Drain) -> Vec<RequestNumber> {
+        let logged = drain.decided.iter().filter(|decided| decided.logged);
+        logged
+            .filter(|decided| self.tickets.get(&decided.number).is_some_and(|(ticket, _)| !ticket.mark_logged()))
+            .map(|decided| decided.number)
+            .collect()
+    }
+
+    fn take_back(&mut self, drain: Drain) {
+        for decided in drain.decided.iter().filter(|decided| decided.logged) {
+            if let Some((ticket, _)) = self.tickets.get(&decided.number) {
+                ticket.mark_queued();
+            }
+        }
+        self.arbiter.take_back(drain);
+    }
+
+    /// Reads lease time, and the newest quorum answer into it.
+    fn read_lease_time(&mut self) -> LeaseTime {
+        let clocks = self.ground.platform.clocks();
+        self.elapsed_us += clocks.us_since_at_least(self.clocks);
+        self.clocks = clocks;
+        let (quorum_age, sole_voter) = self.term.quorum(&self.ground.raft);
+        let quorum_age_us = quorum_age.map(|age| u64::try_from(age.as_micros()).unwrap_or(u64::MAX));
+        self.clock.issue(ClockReading { elapsed_us: self.elapsed_us, quorum_age_us, sole_voter })
+    }
+
+    // ---- what makes a decision stand
+
+    async fn propose(&mut self, batch: Vec<u8>) -> Result<Proposal, OfficeEnd> {
+        let started = Instant::now();
+        let (responder, answer) = ProgressResponder::<TypeConfig, _>::complete_only();
+        let write = self.ground.raft.write(BatchBytes(batch.into()));
+        write.with_leader(self.term.committed()).responder(responder).await.map_err(|why| fatal(&why))?;
+        let answer = self.hold(answer).await?;
+        self.ground.metrics.commit_seconds.observe(started.elapsed().as_secs_f64());
+        match answer {
+            Ok(Ok(response)) if response.data.0 == lockstead_core::Applied::Done => {
+                self.last_batch = Instant::now();
+                Ok(Proposal::Applied)
+            }
+            // Applied and void, or refused before it was appended: surely without effect.
+            Ok(Ok(_) | Err(ClientWriteError::ForwardToLeader(_))) => Ok(Proposal::Refused),
+            Ok(Err(why)) => {
+                tracing::info!(term = self.term.number(), %why, "the outcome of a batch is unknown");
+                self.term.lost().await;
+                Err(OfficeEnd::TermLost)
+            }
+            Err(_) => Err(OfficeEnd::Fatal("openraft dropped a batch without an answer".to_owned())),
+        }
+    }
+
+    /// A batch was surely refused: if the term is still mine, its requests are decided afresh after the next quorum
+    /// answer.
+    async fn begin_again(&mut self, drain: Drain) -> Result<(), OfficeEnd> {
+        self.take_back(drain);
+        self.term.check()?;
+        self.quorum_round().await
+    }
+
+    /// Returns once a quorum has answered in this term to a round asked for after this call.
+    async fn quorum_round(&mut self) -> Result<(), OfficeEnd> {
+        let ground = Arc::clone(&self.ground);
+        loop {
+            match self.hold(ground.raft.get_read_linearizer(ReadPolicy::ReadIndex)).await? {
+                Ok(round) if **round.read_log_id().committed_leader_id() == self.term.number() => return Ok(()),
+                Ok(_) => return Err(OfficeEnd::TermLost),
+                Err(why) => tracing::debug!(term = self.term.number(), %why, "no quorum round"),
+            }
+            self.hold(sleep(QUORUM_RETRY)).await?;
+        }
+    }
+
+    /// Waits for `future` while the term lasts, and goes on earning lease time meanwhile.
+    async fn hold<F: Future>(&mut self, future: F) -> Result<F::Output, OfficeEnd> {
+        tokio::pin!(future);
+        loop {
+            let sample = sleep(self.ground.gap_max / 3);
+            tokio::select! {
+                biased;
+                output = &mut future => return Ok(output),
+                () = self.term.lost() => return Err(OfficeEnd::TermLost),
+                () = sample => {
+                    self.read_lease_time();
+                }
+            }
+        }
+    }
+
+    // ---- what goes out
+
+    fn deliver(&mut self, drain: Drain) {
+        let decided_at = self.clocks;
+        for answer in drain.answers {
+            self.ground.metrics.count(&answer.outcome);
+            let Some((ticket, lock)) = self.tickets.remove(&answer.number) else {
+                continue;
+            };
+            let decision = Decision { outcome: answer.outcome, waited_ms: answer.waited_ms, decided_at };
+            let Err(Delivery::Decided(unread)) = ticket.deliver(Delivery::Decided(decision)) else { continue };
+            if let Some(give_back) = give_back_of(&lock, &unread.outcome) {
+                self.submit_give_back(give_back);
+            }
+        }
+    }
+
+    /// Tells every request that is left what it may count on.
+    pub(crate) fn close(mut self) {
+        self.mailbox.letters.close();
+        while let Ok(letter) = self.mailbox.letters.try_recv() {
+            letter.ticket.close();
+        }
+        for (_, (ticket, _)) in self.tickets.drain() {
+            ticket.close();
+        }
+        self.ground.metrics.waiting.set(0);
+    }
+}
+
+fn count(records: usize) -> f64 {
+    f64::from(u32::try_from(records).unwrap_or(u32::MAX))
+}
+
+fn fatal(why: &Fatal<TypeConfig>) -> OfficeEnd {
+    OfficeEnd::Fatal(format!("openraft stopped: {why}"))
+}

@@ -1,0 +1,229 @@
+//! Opening a connection to another node.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockstead_core::{ClusterId, Incarnation, NodeId};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::frame::Connection;
+use super::hello::{Hello, HelloAnswer, NodeCard, PROTOCOL, Purpose, RefusedWhy, SeenStarts};
+use crate::types::Member;
+
+/// The longest time that a connection and its hello may take.
+pub(super) const DIAL_TIME_MAX: Duration = Duration::from_millis(500);
+
+type ClusterSource = dyn Fn() -> Option<ClusterId> + Send + Sync;
+type OnRefused = dyn Fn(NodeId, RefusedWhy, &str) + Send + Sync;
+
+/// Opens connections in the name of this node. All clones are one dialer.
+#[derive(Clone)]
+pub(crate) struct Dialer(Arc<Parts>);
+
+struct Parts {
+    card: NodeCard,
+    cluster: Box<ClusterSource>,
+    routes: BTreeMap<NodeId, String>,
+    on_refused: Box<OnRefused>,
+    seen: SeenStarts,
+}
+
+/// Why there is no connection. In every case nothing but the hello was sent.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DialError {
+    /// Nobody answered in time, or the connection broke.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// The other node refuses this one.
+    #[error("refused ({why:?}): {text}")]
+    Refused {
+        /// The reason.
+        why: RefusedWhy,
+        /// The other node's words.
+        text: String,
+    },
+    /// Whoever answered is not whom this node wants.
+    #[error("{0}")]
+    Stranger(String),
+}
+
+impl fmt::Debug for Dialer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Dialer({:?})", self.0.card)
+    }
+}
+
+impl Dialer {
+    /// `cluster` tells the lineage of this node at the moment; `routes` are addresses that go before those of the
+    /// membership; `on_refused` is told each time that a node refuses this one (its id, the reason, its words).
+    pub(crate) fn new(
+        card: NodeCard,
+        cluster: impl Fn() -> Option<ClusterId> + Send + Sync + 'static,
+        routes: BTreeMap<NodeId, String>,
+        on_refused: impl Fn(NodeId, RefusedWhy, &str) + Send + Sync + 'static,
+    ) -> Self {
+        let (cluster, on_refused) = (Box::new(cluster), Box::new(on_refused));
+        Self(Arc::new(Parts { card, cluster, routes, on_refused, seen: SeenStarts::default() }))
+    }
+
+    /// The starts of other nodes that this dialer has met, to be shared with the acceptor.
+    pub(crate) fn seen_starts(&self) -> SeenStarts {
+        self.0.seen.clone()
+    }
+
+    /// Opens a connection to a member.
+    pub(super) async fn dial(
+        &self,
+        target: NodeId,
+        member: &Member,
+        purpose: Purpose,
+        time_max: Duration,
+    ) -> Result<Connection, DialError> {
+        let address = self.0.routes.get(&target).unwrap_or(&member.peer);
+        let dialed = self.dial_at(address, Some((target, member.incarnation)), purpose, time_max).await;
+        if let Err(DialError::Refused { why, text }) = &dialed {
+            (self.0.on_refused)(target, *why, text);
+        }
+        dialed
+    }
+
+    /// Opens a connection to whoever is at an address, or to `to` alone.
+    pub(super) async fn dial_at(
+        &self,
+        address: &str,
+        to: Option<(NodeId, Incarnation)>,
+        purpose: Purpose,
+        time_max: Duration,
+    ) -> Result<Connection, DialError> {
+        match timeout(time_max.min(DIAL_TIME_MAX), self.greet(address, to, purpose)).await {
+            Ok(greeted) => greeted,
+            Err(elapsed) => Err(DialError::Io(elapsed.into())),
+        }
+    }
+
+    async fn greet(
+        &self,
+        address: &str,
+        to: Option<(NodeId, Incarnation)>,
+        purpose: Purpose,
+    ) -> Result<Connection, DialError> {
+        let mut connection = Connection::new(TcpStream::connect(address).await?)?;
+        let cluster = (self.0.cluster)();
+        connection.send(&Hello { protocol: PROTOCOL, cluster, from: self.0.card, to, purpose }).await?;
+        match connection.receive().await? {
+            HelloAnswer::Refused { why, text } => Err(DialError::Refused { why, text }),
+            HelloAnswer::Welcome { cluster: theirs, card } => {
+                check_cluster(cluster, theirs, purpose)?;
+                self.check_card(to, card)?;
+                connection.trust();
+                Ok(connection)
+            }
+        }
+    }
+
+    fn check_card(&self, to: Option<(NodeId, Incarnation)>, card: NodeCard) -> Result<(), DialError> {
+        if let Some(to) = to
+            && to != (card.node_id, card.incarnation)
+        {
+            let (node_id, incarnation) = to;
+            let text = format!("{card:?} answered instead of node {node_id} with directory {incarnation}");
+            return Err(DialError::Stranger(text));
+        }
+        self.0.seen.note(card).map_err(|refusal| DialError::Stranger(refusal.text))
+    }
+}
+
+fn check_cluster(mine: Option<ClusterId>, theirs: Option<ClusterId>, purpose: Purpose) -> Result<(), DialError> {
+    let fits = match purpose {
+        Purpose::Raft | Purpose::Requests => mine == theirs,
+        Purpose::Join => mine.is_none() || theirs.is_none() || mine == theirs,
+    };
+    let text = || format!("a node of cluster {theirs:?} answered a node of cluster {mine:?}");
+    if fits { Ok(()) } else { Err(DialError::Stranger(text())) }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::peer::fakes::{card, dialer, member_at};
+    use crate::peer::lock;
+
+    const HOME: ClusterId = ClusterId(7);
+
+    /// Node 1 of `HOME` dials node 2 at an acceptor that answers `answer` whatever the hello says.
+    async fn dial_one_that_answers(dialer: &Dialer, answer: HelloAnswer) -> Result<(), String> {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let member = member_at(2, listener.local_addr().unwrap());
+        let acceptor = async {
+            let mut connection = Connection::new(listener.accept().await.unwrap().0).unwrap();
+            connection.receive::<Hello>().await.unwrap();
+            connection.send(&answer).await.unwrap();
+        };
+        let (dialed, ()) = tokio::join!(dialer.dial(2, &member, Purpose::Raft, DIAL_TIME_MAX), acceptor);
+        dialed.map(drop).map_err(|error| error.to_string())
+    }
+
+    #[tokio::test]
+    async fn only_the_node_wanted_is_accepted() {
+        let welcome = |cluster, card| HelloAnswer::Welcome { cluster, card };
+        let other_directory = NodeCard { incarnation: Incarnation(9), ..card(2) };
+        let older_copy = NodeCard { starts: 0, ..card(2) };
+        let second_process = NodeCard { process: 99, ..card(2) };
+        let dialer = dialer(1, Some(HOME));
+        let mut results = Vec::new();
+        for answer in [
+            welcome(Some(HOME), card(2)),
+            welcome(Some(ClusterId(8)), card(2)),
+            welcome(None, card(2)),
+            welcome(Some(HOME), card(3)),
+            welcome(Some(HOME), other_directory),
+            welcome(Some(HOME), older_copy),
+            welcome(Some(HOME), second_process),
+            welcome(Some(HOME), card(2)),
+        ] {
+            results.push(dial_one_that_answers(&dialer, answer).await.is_ok());
+        }
+        assert_eq!(results, [true, false, false, false, false, false, false, true]);
+    }
+
+    #[tokio::test]
+    async fn a_refusal_is_told() {
+        let told = Arc::new(Mutex::new(Vec::new()));
+        let record = told.clone();
+        let on_refused = move |id, why, text: &str| lock(&record).push((id, why, text.to_owned()));
+        let dialer = Dialer::new(card(1), || Some(HOME), BTreeMap::new(), on_refused);
+        let answer = HelloAnswer::Refused { why: RefusedWhy::OldStart, text: "old".to_owned() };
+        dial_one_that_answers(&dialer, answer).await.unwrap_err();
+        assert_eq!(*lock(&told), [(2, RefusedWhy::OldStart, "old".to_owned())]);
+    }
+
+    #[tokio::test]
+    async fn a_route_goes_before_the_membership() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let routes = BTreeMap::from([(2, listener.local_addr().unwrap().to_string())]);
+        let dialer = Dialer::new(card(1), || Some(HOME), routes, |_, _, _| ());
+        let member = Member { peer: "127.0.0.1:1".to_owned(), ..Member::default() };
+        let (dialed, accepted) =
+            tokio::join!(dialer.dial(2, &member, Purpose::Raft, DIAL_TIME_MAX), async {
+                Connection::new(listener.accept().await.unwrap().0).unwrap().receive::<Hello>().await
+            });
+        assert_eq!(accepted.unwrap().to, Some((2, member.incarnation)));
+        assert!(dialed.is_err());
+    }
+
+    #[tokio::test]
+    async fn silence_ends_a_dial() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let member = member_at(2, listener.local_addr().unwrap());
+        let dialed = dialer(1, Some(HOME)).dial(2, &member, Purpose::Raft, Duration::from_millis(20)).await;
+        assert!(matches!(dialed, Err(DialError::Io(error)) if error.kind() == io::ErrorKind::TimedOut));
+    }
+}

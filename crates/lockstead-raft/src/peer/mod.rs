@@ -1,0 +1,100 @@
+//! Traffic between the nodes of a cluster: one port, three purposes.
+//!
+//! A connection is TCP with length-delimited frames ([`frame`]). It opens with a hello each way ([`hello`]), which checks
+//! who both ends are, and then serves one purpose to its end: Raft calls ([`network`], [`server`]), forwarded requests
+//! ([`link`], [`requests`]) or one call to join ([`join`]).
+//!
+//! Invariants:
+//! 1. Nothing but the hello is read from or written to a node whose identity was not checked.
+//! 2. No vote and no pre-vote is granted while [`RaftPort::may_vote`] is false.
+//! 3. An answer is only ever matched to the call that it answers: a connection on which a call was given up is closed
+//!    (Raft) or matches by number (requests).
+//! 4. A fresh grant that reaches nobody is given back by the node that knows so: by the leader before it is handed to
+//!    the socket, by the forwarding node after.
+
+mod dial;
+mod frame;
+mod hello;
+mod join;
+mod link;
+mod network;
+mod requests;
+mod server;
+
+#[cfg(test)]
+mod fakes;
+
+use std::future::Future;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use lockstead_core::{ClusterId, GiveBack, Incarnation, NodeId, Op, Outcome};
+use serde::{Deserialize, Serialize};
+
+pub(crate) use dial::Dialer;
+pub(crate) use hello::{NodeCard, RefusedWhy, SeenStarts};
+pub(crate) use join::{JoinAnswer, JoinCall, JoinStep, ask_to_join};
+pub(crate) use link::{LinkError, RequestLinks};
+pub(crate) use network::PeerNetworkFactory;
+pub(crate) use server::{PeerServer, RaftHandle, RaftPort};
+
+/// What a node answers to a request that another passed on to it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum ForwardAnswer {
+    /// It was decided.
+    Reply {
+        /// What became of it.
+        outcome: Outcome,
+        /// How long the request lay with the answering node before the decision, in milliseconds.
+        waited_ms: u64,
+    },
+    /// The node does not lead; nothing was changed.
+    NotLeader {
+        /// Who leads, as it knows.
+        leader: Option<NodeId>,
+    },
+    /// No leader with a quorum in time; nothing was changed.
+    NoLeader,
+    /// It may or may not have taken effect.
+    OutcomeUnknown,
+    /// The node has not replayed enough of the log; nothing was changed.
+    CatchingUp,
+}
+
+/// What the peer port needs of the node behind it.
+pub(crate) trait PeerService: Clone + Send + Sync + 'static {
+    /// Who this node is.
+    fn card(&self) -> NodeCard;
+
+    /// The lineage it belongs to; `None` before it has joined one.
+    fn cluster(&self) -> Option<ClusterId>;
+
+    /// Makes a lineage its own, durably: a member of it names this very data directory as a member.
+    ///
+    /// # Errors
+    /// Why that is impossible; the connection is refused then.
+    fn adopt_cluster(&self, cluster: ClusterId) -> Result<(), String>;
+
+    /// With which data directory a node is a member, as this node's own membership says; `None` if it is none.
+    fn member_incarnation(&self, node_id: NodeId) -> Option<Incarnation>;
+
+    /// A connection was refused. `to` is whom it was meant for.
+    fn refused(&self, _from: NodeCard, _to: Option<(NodeId, Incarnation)>, _why: RefusedWhy) {}
+
+    /// Decides a request here, if this node leads.
+    ///
+    /// Dropping the future withdraws the request; if its grant was already made but not yet returned by the future, the
+    /// drop gives that grant back.
+    fn decide_here(&self, op: Op, time_left: Duration) -> impl Future<Output = ForwardAnswer> + Send;
+
+    /// Gives back a grant that reached nobody. Must not block.
+    fn give_back(&self, give_back: GiveBack);
+
+    /// Takes a node into the cluster, or makes it a voter.
+    fn join(&self, call: JoinCall) -> impl Future<Output = JoinAnswer> + Send;
+}
+
+/// Locks; a poisoned lock is taken as it is, since a panic ends the process anyway.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

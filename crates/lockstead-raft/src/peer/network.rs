@@ -1,0 +1,293 @@
+//! Raft calls to other nodes.
+//!
+//! openraft makes one network for appends, one for heartbeats and one for snapshots per target, and a new one for each
+//! vote; each opens its own connection when it is first used. A call takes the connection out and puts it back once its
+//! own answer has arrived: a call that fails or is dropped leaves none behind, so no later call can read its answer.
+
+use std::future::Future;
+use std::io;
+use std::iter;
+use std::time::Duration;
+
+use futures::Stream;
+use lockstead_core::NodeId;
+use openraft::base::{BoxFuture, BoxStream};
+use openraft::errors::{NetworkError, RPCError, ReplicationClosed, StreamingError, Unreachable};
+use openraft::network::{Backoff, RPCOption, RaftNetworkFactory, RaftNetworkV2, stream_append_sequential};
+use openraft::raft::{
+    AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, StreamAppendResult, TransferLeaderRequest,
+    TransferLeaderResponse, VoteRequest, VoteResponse,
+};
+use openraft::{EntryPayload, OptionalSend};
+use serde::{Deserialize, Serialize};
+use tokio::time::timeout;
+
+use super::dial::{DialError, Dialer};
+use super::frame::{Connection, malformed};
+use super::hello::Purpose;
+use crate::types::{Entry, LogId, Member, Snapshot, SnapshotData, SnapshotMeta, TypeConfig, Vote};
+
+/// The least time for an append: openraft's own (one heartbeat) would re-send whenever a follower's disk is slow, and so
+/// make it slower. Heartbeats, which tell whether the follower lives, go over another connection.
+const APPEND_TIME_MIN: Duration = Duration::from_millis(500);
+/// The least time for a snapshot, which the target writes and syncs before it answers.
+const SNAPSHOT_TIME_MIN: Duration = Duration::from_secs(2);
+/// Entries beyond these bytes are left to the next append.
+const APPEND_BYTES_MAX: usize = 4 << 20;
+/// What an entry may take beside its batch; memberships are counted as this.
+const ENTRY_EXTRA_BYTES: usize = 256;
+const BACKOFF: Duration = Duration::from_millis(50);
+
+/// A call, under its number on the connection.
+#[derive(Serialize, Deserialize)]
+pub(super) enum RaftCall {
+    Append(AppendEntriesRequest<TypeConfig>),
+    Vote(VoteRequest<TypeConfig>),
+    PreVote(VoteRequest<TypeConfig>),
+    Snapshot(SnapshotCall),
+    Transfer(TransferLeaderRequest<TypeConfig>),
+}
+
+/// A whole snapshot.
+#[derive(Serialize, Deserialize)]
+pub(super) struct SnapshotCall {
+    pub(super) vote: Vote,
+    pub(super) meta: SnapshotMeta,
+    #[serde(with = "snapshot_bytes")]
+    pub(super) data: SnapshotData,
+}
+
+/// The answer, by the kind of the call.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub(super) enum RaftAnswer {
+    Append(AppendEntriesResponse<TypeConfig>),
+    Vote(VoteResponse<TypeConfig>),
+    PreVote(VoteResponse<TypeConfig>),
+    Snapshot(SnapshotResponse<TypeConfig>),
+    Transfer(TransferLeaderResponse<TypeConfig>),
+}
+
+/// A byte string at once; serde's own way for `Vec<u8>` goes byte by byte.
+mod snapshot_bytes {
+    use std::fmt;
+
+    use serde::de::{Error, Visitor};
+    use serde::{Deserializer, Serializer};
+
+    pub(super) fn serialize<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(bytes)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<u8>, D::Error> {
+        struct Bytes;
+        impl Visitor<'_> for Bytes {
+            type Value = Vec<u8>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("bytes")
+            }
+
+            fn visit_byte_buf<E: Error>(self, bytes: Vec<u8>) -> Result<Vec<u8>, E> {
+                Ok(bytes)
+            }
+        }
+        deserializer.deserialize_byte_buf(Bytes)
+    }
+}
+
+/// Makes the networks of one node.
+#[derive(Clone, Debug)]
+pub(crate) struct PeerNetworkFactory {
+    dialer: Dialer,
+}
+
+impl PeerNetworkFactory {
+    /// Networks that dial in the name of this node.
+    pub(crate) fn new(dialer: Dialer) -> Self {
+        Self { dialer }
+    }
+}
+
+impl RaftNetworkFactory<TypeConfig> for PeerNetworkFactory {
+    type Network = PeerNetwork;
+
+    async fn new_client(&mut self, target: NodeId, node: &Member) -> PeerNetwork {
+        PeerNetwork { dialer: self.dialer.clone(), target, member: node.clone(), connection: None, calls: 0 }
+    }
+}
+
+/// Calls to one node over at most one connection.
+pub(crate) struct PeerNetwork {
+    dialer: Dialer,
+    target: NodeId,
+    member: Member,
+    connection: Option<Connection>,
+    calls: u64,
+}
+
+/// Why a call has no answer.
+enum CallError {
+    Dial(DialError),
+    Lost(io::Error),
+    /// The target answers that it does not do this now.
+    Remote(String),
+}
+
+impl PeerNetwork {
+    async fn call(&mut self, call: RaftCall, time_max: Duration) -> Result<RaftAnswer, CallError> {
+        match timeout(time_max, self.call_unlimited(call, time_max)).await {
+            Ok(answered) => answered,
+            Err(elapsed) => Err(CallError::Lost(elapsed.into())),
+        }
+    }
+
+    async fn call_unlimited(&mut self, call: RaftCall, time_max: Duration) -> Result<RaftAnswer, CallError> {
+        let mut connection = self.take_connection(time_max).await.map_err(CallError::Dial)?;
+        self.calls += 1;
+        let answered = exchange(&mut connection, self.calls, call).await.map_err(CallError::Lost)?;
+        self.connection = Some(connection);
+        answered.map_err(CallError::Remote)
+    }
+
+    async fn take_connection(&mut self, time_max: Duration) -> Result<Connection, DialError> {
+        match self.connection.take() {
+            Some(connection) => Ok(connection),
+            None => self.dialer.dial(self.target, &self.member, Purpose::Raft, time_max).await,
+        }
+    }
+}
+
+async fn exchange(connection: &mut Connection, number: u64, call: RaftCall) -> io::Result<Result<RaftAnswer, String>> {
+    connection.send(&(number, call)).await?;
+    let (answers, answer): (u64, _) = connection.receive().await?;
+    if answers != number {
+        return Err(malformed(format!("an answer to call {answers} instead of {number}")));
+    }
+    Ok(answer)
+}
+
+impl From<CallError> for RPCError<TypeConfig> {
+    /// openraft waits before it retries what is `Unreachable`, and retries a `NetworkError` at once.
+    fn from(error: CallError) -> Self {
+        match error {
+            CallError::Dial(error) => Self::Unreachable(Unreachable::new(&error)),
+            CallError::Lost(error) => Self::Network(NetworkError::new(&error)),
+            CallError::Remote(text) => Self::Unreachable(Unreachable::from_string(text)),
+        }
+    }
+}
+
+fn unexpected(answer: &RaftAnswer) -> RPCError<TypeConfig> {
+    RPCError::Unreachable(Unreachable::from_string(format!("an answer to another kind of call: {answer:?}")))
+}
+
+impl RaftNetworkV2<TypeConfig> for PeerNetwork {
+    type SnapshotData = SnapshotData;
+
+    async fn append_entries(
+        &mut self,
+        mut rpc: AppendEntriesRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> Result<AppendEntriesResponse<TypeConfig>, RPCError<TypeConfig>> {
+        let sent_up_to = cut_to_size(&mut rpc.entries);
+        match self.call(RaftCall::Append(rpc), option.hard_ttl()).await? {
+            RaftAnswer::Append(AppendEntriesResponse::Success) if sent_up_to.is_some() => {
+                Ok(AppendEntriesResponse::PartialSuccess(sent_up_to))
+            }
+            RaftAnswer::Append(response) => Ok(response),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn stream_append<'s, S>(
+        &'s mut self,
+        input: S,
+        option: RPCOption,
+    ) -> BoxFuture<'s, Result<BoxStream<'s, Result<StreamAppendResult<TypeConfig>, RPCError<TypeConfig>>>, RPCError<TypeConfig>>>
+    where
+        S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
+    {
+        stream_append_sequential(self, input, RPCOption::new(option.hard_ttl().max(APPEND_TIME_MIN)))
+    }
+
+    async fn vote(
+        &mut self,
+        rpc: VoteRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> Result<VoteResponse<TypeConfig>, RPCError<TypeConfig>> {
+        match self.call(RaftCall::Vote(rpc), option.hard_ttl()).await? {
+            RaftAnswer::Vote(response) => Ok(response),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    async fn pre_vote(
+        &mut self,
+        rpc: VoteRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> Result<VoteResponse<TypeConfig>, RPCError<TypeConfig>> {
+        match self.call(RaftCall::PreVote(rpc), option.hard_ttl()).await? {
+            RaftAnswer::PreVote(response) => Ok(response),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    async fn full_snapshot(
+        &mut self,
+        vote: Vote,
+        snapshot: Snapshot,
+        cancel: impl Future<Output = ReplicationClosed> + OptionalSend + 'static,
+        option: RPCOption,
+    ) -> Result<SnapshotResponse<TypeConfig>, StreamingError<TypeConfig>> {
+        let call = RaftCall::Snapshot(SnapshotCall { vote, meta: snapshot.meta, data: snapshot.snapshot });
+        let answer = tokio::select! {
+            closed = cancel => return Err(StreamingError::Closed(closed)),
+            answer = self.call(call, option.hard_ttl().max(SNAPSHOT_TIME_MIN)) => answer,
+        };
+        match answer.map_err(RPCError::from)? {
+            RaftAnswer::Snapshot(response) => Ok(response),
+            other => Err(unexpected(&other).into()),
+        }
+    }
+
+    async fn transfer_leader(
+        &mut self,
+        rpc: TransferLeaderRequest<TypeConfig>,
+        option: RPCOption,
+    ) -> Result<TransferLeaderResponse<TypeConfig>, RPCError<TypeConfig>> {
+        match self.call(RaftCall::Transfer(rpc), option.hard_ttl()).await? {
+            RaftAnswer::Transfer(response) => Ok(response),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn backoff(&self) -> Option<Backoff> {
+        Some(Backoff::new(iter::repeat(BACKOFF)))
+    }
+}
+
+/// Drops the entries that would pass [`APPEND_BYTES_MAX`], the first never, and tells the last one kept if it dropped any.
+fn cut_to_size(entries: &mut Vec<Entry>) -> Option<LogId> {
+    let mut bytes = 0;
+    let fitting = entries.iter().take_while(|entry| {
+        bytes += entry_bytes(entry);
+        bytes <= APPEND_BYTES_MAX
+    });
+    let kept = fitting.count().max(1);
+    if kept >= entries.len() {
+        return None;
+    }
+    entries.truncate(kept);
+    entries.last().map(|entry| entry.log_id)
+}
+
+fn entry_bytes(entry: &Entry) -> usize {
+    match &entry.payload {
+        EntryPayload::Normal(batch) => batch.0.len() + ENTRY_EXTRA_BYTES,
+        EntryPayload::Blank | EntryPayload::Membership(_) => ENTRY_EXTRA_BYTES,
+    }
+}
+
+#[cfg(test)]
+#[path = "network_tests.rs"]
+mod tests;

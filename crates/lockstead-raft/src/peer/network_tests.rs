@@ -1,0 +1,182 @@
+use std::sync::Arc;
+
+use futures::StreamExt;
+use lockstead_core::ClusterId;
+use tokio::net::TcpListener;
+
+use super::*;
+use crate::peer::fakes::{FakeNode, FakeRaft, card, dialer, member_at, serve_raft, within};
+use crate::peer::frame::append_frame;
+use crate::peer::hello::{Hello, HelloAnswer};
+use crate::peer::lock;
+use crate::types::{BatchBytes, CommittedLeaderId};
+
+const HOME: ClusterId = ClusterId(7);
+const TTL: Duration = Duration::from_secs(5);
+
+async fn network(member: &Member) -> PeerNetwork {
+    PeerNetworkFactory::new(dialer(2, Some(HOME))).new_client(1, member).await
+}
+
+fn option() -> RPCOption {
+    RPCOption::new(TTL)
+}
+
+fn vote() -> Vote {
+    Vote::new(3, 2)
+}
+
+fn vote_request() -> VoteRequest<TypeConfig> {
+    VoteRequest::new(vote(), None)
+}
+
+fn log_id(index: u64) -> LogId {
+    LogId::new(CommittedLeaderId::new(3), index)
+}
+
+fn append_of(batch_sizes: &[usize]) -> AppendEntriesRequest<TypeConfig> {
+    let entry = |(index, size): (u64, &usize)| {
+        let payload = EntryPayload::Normal(BatchBytes(Arc::from(vec![5; *size])));
+        Entry { log_id: log_id(index), payload }
+    };
+    let entries = (1..).zip(batch_sizes).map(entry).collect();
+    AppendEntriesRequest { vote: vote(), prev_log_id: None, entries, leader_commit: None }
+}
+
+fn snapshot() -> Snapshot {
+    Snapshot { meta: SnapshotMeta::default(), snapshot: vec![1, 2, 3] }
+}
+
+#[tokio::test]
+async fn each_kind_of_call_reaches_its_own_method() {
+    let raft = FakeRaft::default();
+    let node = serve_raft(FakeNode::new(1, Some(HOME)), raft.clone()).await;
+    let mut network = network(&node.member).await;
+    let transfer = TransferLeaderRequest::new(vote(), 1, None);
+    assert!(network.vote(vote_request(), option()).await.unwrap().vote_granted);
+    assert!(!network.pre_vote(vote_request(), option()).await.unwrap().vote_granted);
+    assert_eq!(network.transfer_leader(transfer, option()).await.unwrap(), Ok(()));
+    assert!(network.append_entries(append_of(&[10, 20]), option()).await.unwrap().is_success());
+    let never = std::future::pending();
+    assert_eq!(network.full_snapshot(vote(), snapshot(), never, option()).await.unwrap().vote, vote());
+    assert_eq!(*lock(&raft.votes_asked), ["vote", "pre-vote", "transfer"]);
+    assert_eq!(*lock(&raft.appended), [Some(log_id(2))]);
+    assert_eq!(*lock(&raft.installed), [vec![1, 2, 3]]);
+}
+
+#[tokio::test]
+async fn a_node_that_may_not_vote_is_not_even_asked() {
+    let raft = FakeRaft { no_votes: true, ..FakeRaft::default() };
+    let node = serve_raft(FakeNode::new(1, Some(HOME)), raft.clone()).await;
+    let mut network = network(&node.member).await;
+    let transfer = TransferLeaderRequest::new(vote(), 1, None);
+    let check = |error: RPCError<TypeConfig>| {
+        assert!(matches!(&error, RPCError::Unreachable(_)) && error.to_string().contains("does not vote"), "{error}");
+    };
+    check(network.vote(vote_request(), option()).await.unwrap_err());
+    check(network.pre_vote(vote_request(), option()).await.unwrap_err());
+    check(network.transfer_leader(transfer, option()).await.unwrap_err());
+    assert!(network.append_entries(append_of(&[10]), option()).await.unwrap().is_success());
+    assert!(lock(&raft.votes_asked).is_empty());
+}
+
+#[tokio::test]
+async fn who_cannot_be_dialed_is_unreachable() {
+    let nobody = Member { peer: "127.0.0.1:1".to_owned(), ..Member::default() };
+    let refused = network(&nobody).await.vote(vote_request(), option()).await;
+    assert!(matches!(refused, Err(RPCError::Unreachable(_))));
+    let stranger = serve_raft(FakeNode::new(1, Some(ClusterId(8))), FakeRaft::default()).await;
+    let refused = network(&stranger.member).await.vote(vote_request(), option()).await;
+    assert!(matches!(refused, Err(RPCError::Unreachable(_))));
+}
+
+/// An acceptor that the test plays frame by frame.
+async fn accept(listener: &TcpListener) -> Connection {
+    let mut connection = Connection::new(within(listener.accept()).await.unwrap().0).unwrap();
+    connection.receive::<Hello>().await.unwrap();
+    connection.send(&HelloAnswer::Welcome { cluster: Some(HOME), card: card(1) }).await.unwrap();
+    connection.trust();
+    connection
+}
+
+async fn answer_next(connection: &mut Connection, shift: u64) {
+    let (number, call): (u64, RaftCall) = within(connection.receive()).await.unwrap();
+    assert!(matches!(call, RaftCall::Vote(_)));
+    let answer: Result<_, String> = Ok(RaftAnswer::Vote(VoteResponse::new(vote(), None, true)));
+    connection.send(&(number - shift, answer)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_late_answer_is_never_taken_for_a_later_calls() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut network = network(&member_at(1, listener.local_addr().unwrap())).await;
+    // Dropped before its answer: the connection goes with it.
+    let dropped = network.vote(vote_request(), option());
+    let mut first = tokio::select! {
+        _ = dropped => panic!("an answer from nowhere"),
+        connection = async {
+            let mut connection = accept(&listener).await;
+            let (_, call): (u64, RaftCall) = connection.receive().await.unwrap();
+            assert!(matches!(call, RaftCall::Vote(_)));
+            connection
+        } => connection,
+    };
+    assert_eq!(within(first.receive::<()>()).await.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+    let (answered, mut second) = tokio::join!(network.vote(vote_request(), option()), async {
+        let mut connection = accept(&listener).await;
+        answer_next(&mut connection, 0).await;
+        connection
+    });
+    assert!(answered.unwrap().vote_granted);
+    // An answer under another number is an error, and ends the connection.
+    let (answered, ()) = tokio::join!(network.vote(vote_request(), option()), answer_next(&mut second, 1));
+    assert!(matches!(answered, Err(RPCError::Network(_))));
+    assert!(network.connection.is_none());
+}
+
+#[tokio::test]
+async fn a_call_ends_by_its_time_and_a_cancel_ends_a_snapshot() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut network = network(&member_at(1, listener.local_addr().unwrap())).await;
+    let short = RPCOption::new(Duration::from_millis(100));
+    let (answered, _open) = tokio::join!(within(network.vote(vote_request(), short)), accept(&listener));
+    assert!(matches!(answered, Err(RPCError::Network(_))));
+    let cancel = std::future::ready(ReplicationClosed::new("over"));
+    let cancelled = within(network.full_snapshot(vote(), snapshot(), cancel, option())).await;
+    assert!(matches!(cancelled, Err(StreamingError::Closed(_))));
+}
+
+#[tokio::test]
+async fn entries_too_large_for_one_append_go_in_several() {
+    let raft = FakeRaft::default();
+    let node = serve_raft(FakeNode::new(1, Some(HOME)), raft.clone()).await;
+    let mut network = network(&node.member).await;
+    let half = APPEND_BYTES_MAX / 2;
+    let input = futures::stream::iter([append_of(&[half, half / 2, half, 1])]);
+    let answers: Vec<_> = network.stream_append(input, option()).await.unwrap().collect().await;
+    assert!(matches!(&answers[..], [Ok(Ok(Some(last)))] if *last == log_id(2)), "{answers:?}");
+    assert_eq!(*lock(&raft.appended), [Some(log_id(2))]);
+}
+
+#[test]
+fn one_entry_is_always_sent_and_what_fits_is_not_cut() {
+    let cut = |sizes: &[usize]| {
+        let mut entries = append_of(sizes).entries;
+        (cut_to_size(&mut entries), entries.len())
+    };
+    assert_eq!(cut(&[]), (None, 0));
+    assert_eq!(cut(&[1, 2, 3]), (None, 3));
+    assert_eq!(cut(&[APPEND_BYTES_MAX + 1]), (None, 1));
+    assert_eq!(cut(&[APPEND_BYTES_MAX + 1, 1]), (Some(log_id(1)), 1));
+}
+
+#[test]
+fn an_append_has_these_bytes() {
+    let mut bytes = Vec::new();
+    append_frame(&mut bytes, &(8_u64, RaftCall::Append(append_of(&[2])))).unwrap();
+    let expected = [
+        0, 0, 0, 17, 1, /* number */ 8, /* append */ 0, /* vote */ 3, 2, 0, /* prev */ 0, /* entries */ 1,
+        /* log id */ 3, 1, /* normal */ 1, /* batch */ 2, 5, 5, /* commit */ 0,
+    ];
+    assert_eq!(bytes, expected);
+}

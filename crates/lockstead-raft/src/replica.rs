@@ -1,0 +1,250 @@
+//! A node of the cluster, as the rest of the program sees it.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockstead_core::{ClusterId, LockKey, LockView, NodeId, Op, Outcome};
+use prometheus_client::registry::Registry;
+use tokio::net::TcpListener;
+
+use crate::config::ReplicaConfig;
+use crate::node::Node;
+use crate::platform::Host;
+use crate::view::{ClusterView, LeaderView};
+
+/// Why a data directory cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another process uses the directory (exit 14).
+    #[error("the data directory {path} is in use by another process: {holder}")]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+        /// What is known of the other process.
+        holder: String,
+    },
+    /// What was acknowledged is damaged or missing (exit 10).
+    #[error("{file} is damaged: {why}. The way out: stop this node, remove it from the cluster, empty its directory and join it again under a new id")]
+    Damaged {
+        /// The file.
+        file: PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// The directory belongs to another node (exit 13).
+    #[error("the data directory {path} belongs to node {found}, not to node {asked}")]
+    OtherNode {
+        /// The directory.
+        path: PathBuf,
+        /// Whose it is.
+        found: NodeId,
+        /// Who asks.
+        asked: NodeId,
+    },
+    /// The disk refuses (exit 11).
+    #[error("{path}: {source}")]
+    Io {
+        /// The file or directory.
+        path: PathBuf,
+        /// What the system says.
+        source: std::io::Error,
+    },
+}
+
+/// Why a cluster could not be founded.
+#[derive(Debug, thiserror::Error)]
+#[error("this node could not found a cluster: {0}")]
+pub struct BootstrapError(pub String);
+
+/// What one try to join gave.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinError {
+    /// The cluster refuses this node for good (exit 13).
+    #[error("the cluster refuses this node: {0}")]
+    Refused(String),
+    /// Nobody who could decide was reached; try again.
+    #[error("not joined yet: {0}")]
+    NotYet(String),
+}
+
+/// How a node takes part after joining.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JoinAs {
+    /// Promoted once it has caught up.
+    Voter,
+    /// Stays a learner.
+    Learner,
+}
+
+/// What a request got.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// The outcome; each `left_ms` in it is what is left now, already lowered by the time since the decision.
+    pub outcome: Outcome,
+    /// How long the request lay with the nodes that carried it before the decision, in milliseconds.
+    pub waited_ms: u64,
+}
+
+/// A request whose outcome could not be found out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SubmitError {
+    /// No leader with a quorum was found in time. Nothing was changed; send it again.
+    #[error("no leader with a quorum answered in time; nothing was changed")]
+    NoLeader,
+    /// It may or may not have taken effect. Send it again with the same request id, or read.
+    #[error("the request may or may not have taken effect")]
+    OutcomeUnknown,
+    /// This node has not replayed enough of the log. Send it to another, or later.
+    #[error("this node is still catching up with the log")]
+    CatchingUp,
+}
+
+/// Why a node is not ready to serve.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotReady {
+    /// It belongs to no cluster yet.
+    #[error("this node has not joined a cluster yet")]
+    NotJoined,
+    /// It does not vote.
+    #[error("this node is not a voter")]
+    NotVoter,
+    /// It has not replayed enough of the log.
+    #[error("this node is still catching up with the log")]
+    CatchingUp,
+    /// It knows no leader.
+    #[error("this node knows no leader")]
+    NoLeader,
+}
+
+/// Why a running node has to stop.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum StopReason {
+    /// A write or sync failed (exit 11).
+    #[error("storage failed: {0}")]
+    Storage(String),
+    /// The cluster runs without it (exit 12).
+    #[error("this node was removed from the cluster")]
+    Removed,
+    /// Its identity was refused by its cluster (exit 13).
+    #[error("the identity of this node was refused: {0}")]
+    Identity(String),
+    /// Anything else that must not go on.
+    #[error("{0}")]
+    Fatal(String),
+}
+
+/// A node. Cheap to clone; all clones are one node.
+#[derive(Clone)]
+pub struct Replica {
+    node: Arc<Node<Host>>,
+}
+
+impl Replica {
+    /// Opens the data directory and starts the node; peers are served on `peer_listener`.
+    ///
+    /// # Errors
+    /// [`OpenError`]; nothing runs then.
+    pub async fn open(config: ReplicaConfig, peer_listener: TcpListener) -> Result<Self, OpenError> {
+        Ok(Self { node: Node::open(config, peer_listener).await? })
+    }
+
+    /// Whether this node belongs to a cluster already: its log or snapshot holds a membership.
+    #[must_use]
+    pub fn is_initialised(&self) -> bool {
+        self.node.is_initialised()
+    }
+
+    /// Whether its membership counts this node as a voter.
+    #[must_use]
+    pub fn is_voter(&self) -> bool {
+        self.node.is_voter()
+    }
+
+    /// Says, in [`ClusterView::bootstrapping`], that this node is about to found a cluster.
+    pub fn announce_bootstrap(&self) {
+        self.node.announce_bootstrap();
+    }
+
+    /// Founds a cluster of this node alone. A cancelled or failed call may be repeated.
+    ///
+    /// # Errors
+    /// [`BootstrapError`] if it belongs to one already.
+    pub async fn bootstrap(&self) -> Result<(), BootstrapError> {
+        self.node.bootstrap().await
+    }
+
+    /// Asks the members at `peers` (peer addresses) once to take this node in, and waits until it has caught up and,
+    /// as a voter, is promoted. Repeating it is harmless.
+    ///
+    /// # Errors
+    /// [`JoinError::NotYet`]: try again after a while; [`JoinError::Refused`]: never.
+    pub async fn join(&self, peers: &[String], join_as: JoinAs) -> Result<(), JoinError> {
+        self.node.join(peers, join_as).await
+    }
+
+    /// Carries a request to the leader, wherever it is, and waits for its outcome, `time_left` at most.
+    ///
+    /// Dropping the future withdraws the request: it is not decided later, or its grant is given back.
+    ///
+    /// # Errors
+    /// [`SubmitError`].
+    pub async fn submit(&self, op: Op, time_left: Duration) -> Result<Reply, SubmitError> {
+        self.node.submit(op, time_left).await
+    }
+
+    /// What this node's own table says of a lock, which may be old: `None` if nobody holds it. It knows no waiters.
+    ///
+    /// # Errors
+    /// [`SubmitError::CatchingUp`].
+    pub fn read_stale(&self, lock: &LockKey) -> Result<Option<LockView>, SubmitError> {
+        self.node.read_stale(lock)
+    }
+
+    /// This node's view of the cluster. Never blocks.
+    #[must_use]
+    pub fn view(&self) -> ClusterView {
+        self.node.view()
+    }
+
+    /// Voter, caught up, knows a leader.
+    ///
+    /// # Errors
+    /// [`NotReady`] with the first reason that applies.
+    pub fn readiness(&self) -> Result<(), NotReady> {
+        self.node.readiness()
+    }
+
+    /// Who leads, as this node knows.
+    #[must_use]
+    pub fn leader(&self) -> Option<LeaderView> {
+        self.node.leader()
+    }
+
+    /// The lineage, once joined.
+    #[must_use]
+    pub fn cluster_id(&self) -> Option<ClusterId> {
+        self.node.cluster_id()
+    }
+
+    /// Adds this node's metrics to a registry.
+    pub fn register_metrics(&self, registry: &mut Registry) {
+        self.node.register_metrics(registry);
+    }
+
+    /// Gives leadership to the voter that is furthest, if this node leads and another can; then ends what still waits
+    /// here with [`SubmitError::NoLeader`]. Returns when another leads or after `time_max`.
+    pub async fn hand_over(&self, time_max: Duration) {
+        self.node.hand_over(time_max).await;
+    }
+
+    /// Resolves when this node has to stop.
+    pub async fn stopped(&self) -> StopReason {
+        self.node.stopped().await
+    }
+
+    /// Stops the node: no request is taken, files are synced.
+    pub async fn shutdown(&self) {
+        self.node.shutdown().await;
+    }
+}

@@ -1,0 +1,305 @@
+//! Snapshots hold the residue only; with the log behind them they give the same table again.
+
+use std::path::{Path, PathBuf};
+
+use lockstead_core::{
+    Batch, ClusterId, DropReason, Fence, Hold, LeaseTime, LockKey, LockName, Metadata, Mode, OwnerName, Record, Token, Ttl,
+    WallTime,
+};
+use openraft::EntryPayload;
+use openraft::storage::{RaftLogStorage, RaftSnapshotBuilder, RaftStateMachine, StorageHelper};
+
+use super::{append, batch, blank, blanks, log_id, open};
+use crate::OpenError;
+use crate::identity::ClusterCell;
+use crate::store::{LogStore, StateMachine};
+use crate::types::{Entry, LogId, Snapshot, StoredMembership};
+
+const TOKEN: [u8; 16] = *b"secret-token-16b";
+
+struct Node {
+    dir: tempfile::TempDir,
+    log: LogStore,
+    machine: StateMachine,
+}
+
+impl Node {
+    fn new() -> Self {
+        Self::open(tempfile::tempdir().unwrap())
+    }
+
+    fn open(dir: tempfile::TempDir) -> Self {
+        let log = open(&dir.path().join("log"));
+        let machine = open_machine(dir.path(), &log, ClusterCell::default()).unwrap();
+        Self { dir, log, machine }
+    }
+
+    fn restart(self) -> Self {
+        let Self { dir, log, machine } = self;
+        drop((log, machine));
+        Self::open(dir)
+    }
+
+    async fn commit(&mut self, entries: Vec<Entry>) {
+        append(&mut self.log, entries.clone()).await;
+        self.log.save_committed(entries.last().map(|entry| entry.log_id)).await.unwrap();
+        self.apply(entries).await;
+    }
+
+    async fn apply(&mut self, entries: Vec<Entry>) {
+        let entries = futures::stream::iter(entries.into_iter().map(|entry| Ok((entry, None))));
+        self.machine.apply(entries).await.unwrap();
+    }
+
+    async fn snapshot(&mut self) -> Option<Snapshot> {
+        let mut builder = self.machine.try_create_snapshot_builder(false).await?;
+        Some(builder.build_snapshot().await.unwrap())
+    }
+
+    /// What openraft does with a store before it runs.
+    async fn recover(&mut self) {
+        StorageHelper::new(&mut self.log, &mut self.machine).with_id(1).get_initial_state().await.unwrap();
+    }
+
+    /// The whole state, as far as it shows.
+    fn state(&self) -> (String, Option<LogId>, StoredMembership) {
+        self.machine.with(|m| (format!("{:?}", m.table.residue()) + &holds(m), m.last_applied, m.membership.clone()))
+    }
+
+    fn files(&self) -> Vec<String> {
+        let items = std::fs::read_dir(self.dir.path().join("snapshots")).unwrap();
+        let mut names: Vec<_> = items.map(|item| item.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    }
+
+    fn newest_file(&self) -> PathBuf {
+        self.dir.path().join("snapshots").join(self.files().last().unwrap())
+    }
+}
+
+fn holds(machine: &crate::store::Machine) -> String {
+    let holds = ["a", "b"].map(|name| format!("{:?}", machine.table.holds(&lock(name))));
+    format!("{holds:?} {}", machine.table.live_records())
+}
+
+fn open_machine(dir: &Path, log: &LogStore, cluster: ClusterCell) -> Result<StateMachine, OpenError> {
+    StateMachine::open(&dir.join("snapshots"), log.clone(), cluster)
+}
+
+fn lock(name: &str) -> LockKey {
+    LockKey::in_default(&LockName::parse(name).unwrap())
+}
+
+fn hold(name: &str, fence: u64) -> Record {
+    Record::Hold(Hold {
+        lock: lock(name),
+        fence: Fence(fence),
+        token: Token(TOKEN),
+        owner: Some(OwnerName::parse("the-owner-of-it").unwrap()),
+        request_id: None,
+        mode: Mode::Exclusive,
+        permits: 1,
+        session: None,
+        ttl: Ttl::DEFAULT,
+        deadline: LeaseTime(40_000),
+        delay_ms: 0,
+        acquired_at: WallTime(0),
+        metadata: Metadata::default(),
+    })
+}
+
+fn drop_of(name: &str, fence: u64) -> Record {
+    Record::Drop { lock: lock(name), fence: Fence(fence), reason: DropReason::Released }
+}
+
+fn facts(term: u64, index: u64, records: Vec<Record>) -> Entry {
+    batch(term, index, &Batch { term, time: LeaseTime(index * 100), records }.encode())
+}
+
+fn membership(term: u64, index: u64, voters: &[u64]) -> Entry {
+    openraft::testing::membership_ent::<crate::types::TypeConfig>(term, 0, index, vec![voters.iter().copied().collect()])
+}
+
+#[tokio::test]
+async fn a_snapshot_is_labelled_before_the_oldest_live_record_and_holds_none() {
+    let mut node = Node::new();
+    node.commit(vec![membership(1, 0, &[1]), facts(1, 1, vec![hold("a-long-lock-name", 1)]), blank(1, 2)]).await;
+    node.commit(vec![facts(1, 3, vec![hold("a", 2)]), membership(1, 4, &[1, 2])]).await;
+    node.commit(vec![facts(1, 5, vec![drop_of("a-long-lock-name", 1)]), blank(2, 6)]).await;
+    let snapshot = node.snapshot().await.unwrap();
+
+    assert_eq!(snapshot.meta.last_log_id, Some(log_id(1, 2)));
+    assert_eq!(*snapshot.meta.last_membership.log_id(), Some(log_id(1, 0)));
+    let view = node.machine.with(|machine| machine.snapshot_view()).unwrap();
+    assert_eq!((view.index, view.built_at), (2, 6));
+    let file = std::fs::read(node.newest_file()).unwrap();
+    assert_eq!(view.bytes, file.len() as u64);
+    for secret in [&TOKEN[..], b"the-owner", b"a-long-lock"] {
+        assert!(!file.windows(secret.len()).any(|bytes| bytes == secret));
+    }
+}
+
+#[tokio::test]
+async fn a_snapshot_that_would_not_reach_further_is_declined() {
+    let mut node = Node::new();
+    assert!(node.snapshot().await.is_none());
+    node.commit(vec![membership(1, 0, &[1]), facts(1, 1, vec![hold("a", 1)])]).await;
+    assert_eq!(node.snapshot().await.unwrap().meta.last_log_id, Some(log_id(1, 0)));
+    node.commit(vec![blank(1, 2)]).await;
+    assert!(node.snapshot().await.is_none());
+    node.commit(vec![facts(1, 3, vec![hold("a", 1)])]).await;
+    assert_eq!(node.snapshot().await.unwrap().meta.last_log_id, Some(log_id(1, 2)));
+}
+
+#[tokio::test]
+async fn snapshot_and_log_give_the_same_table_after_a_restart() {
+    let mut node = Node::new();
+    node.commit(vec![membership(1, 0, &[1]), facts(1, 1, vec![hold("b", 1)]), membership(1, 2, &[1, 2])]).await;
+    node.commit(vec![facts(1, 3, vec![hold("a", 2)]), facts(1, 4, vec![drop_of("b", 1)]), facts(1, 5, vec![])]).await;
+    let label = node.snapshot().await.unwrap().meta.last_log_id.unwrap();
+    assert_eq!(label, log_id(1, 2));
+    node.log.purge(label).await.unwrap();
+    node.commit(vec![facts(2, 6, vec![hold("b", 3)]), facts(1, 7, vec![hold("b", 9)]), blank(2, 8)]).await;
+    let before = node.state();
+
+    let mut node = node.restart();
+    assert!(node.machine.with(|machine| !machine.is_complete() && machine.last_applied == Some(label)));
+    node.recover().await;
+    assert_eq!(node.state(), before);
+    assert!(node.machine.with(crate::store::Machine::is_complete));
+    assert!(before.0.contains("Fence(3)") && !before.0.contains("Fence(9)"), "{}", before.0);
+}
+
+#[tokio::test]
+async fn an_installed_snapshot_replaces_everything_and_is_there_after_a_restart() {
+    let mut leader = Node::new();
+    leader.commit(vec![membership(1, 0, &[1, 2]), facts(1, 1, vec![hold("a", 7)])]).await;
+    leader.commit(vec![facts(1, 2, vec![drop_of("a", 7)]), facts(1, 3, vec![])]).await;
+    let snapshot = leader.snapshot().await.unwrap();
+
+    let mut follower = Node::new();
+    follower.apply(vec![membership(1, 0, &[1, 2]), facts(1, 1, vec![hold("b", 1)])]).await;
+    follower.machine.install_snapshot(&snapshot.meta, snapshot.snapshot.clone()).await.unwrap();
+    assert_eq!(follower.state(), leader.state());
+    let mut follower = follower.restart();
+    assert_eq!(follower.state(), leader.state());
+    let current = follower.machine.get_current_snapshot().await.unwrap().unwrap();
+    assert_eq!((current.meta, current.snapshot), (snapshot.meta, snapshot.snapshot));
+}
+
+#[tokio::test]
+async fn the_membership_of_a_label_is_known_however_many_snapshots_were_taken_before() {
+    let mut node = Node::new();
+    node.commit(vec![membership(1, 0, &[1]), blank(1, 1)]).await;
+    assert_eq!(*node.snapshot().await.unwrap().meta.last_membership.log_id(), Some(log_id(1, 0)));
+    node.commit(vec![blank(1, 2), facts(1, 3, vec![hold("a", 1)]), membership(1, 4, &[1, 2])]).await;
+    assert_eq!(*node.snapshot().await.unwrap().meta.last_membership.log_id(), Some(log_id(1, 0)));
+    node.commit(vec![facts(1, 5, vec![drop_of("a", 1)])]).await;
+    assert_eq!(*node.snapshot().await.unwrap().meta.last_membership.log_id(), Some(log_id(1, 4)));
+}
+
+#[tokio::test]
+async fn the_label_is_found_in_the_log_even_after_a_purge_to_it() {
+    let mut node = Node::new();
+    node.commit(blanks(1, 0..30_000)).await;
+    node.commit(vec![facts(2, 30_000, vec![hold("a", 1)])]).await;
+    node.commit(blanks(2, 30_001..60_000)).await;
+    assert_eq!(node.snapshot().await.unwrap().meta.last_log_id, Some(log_id(1, 29_999)));
+}
+
+#[tokio::test]
+async fn only_the_newest_two_snapshots_are_kept() {
+    let mut node = Node::new();
+    for index in 0..4 {
+        node.commit(vec![blank(1, index)]).await;
+        node.snapshot().await.unwrap();
+    }
+    let name = |index: u64| format!("{index:020}-{:020}.snap", 1);
+    assert_eq!(node.files(), [name(2), name(3)]);
+    std::fs::write(node.dir.path().join("snapshots/x.tmp"), "half").unwrap();
+    let node = node.restart();
+    assert_eq!(node.files(), [name(2), name(3)]);
+    assert_eq!(node.machine.with(|machine| machine.snapshot_view()).unwrap().index, 3);
+}
+
+#[tokio::test]
+async fn a_damaged_snapshot_is_refused_by_name() {
+    let mut node = Node::new();
+    node.commit(vec![membership(1, 0, &[1]), blank(1, 1)]).await;
+    node.snapshot().await.unwrap();
+    let path = node.newest_file();
+    let bytes = std::fs::read(&path).unwrap();
+    let check = |damaged: &[u8]| {
+        std::fs::write(&path, damaged).unwrap();
+        let refused = open_machine(node.dir.path(), &node.log, ClusterCell::default()).err().unwrap();
+        assert!(matches!(&refused, OpenError::Damaged { file, .. } if *file == path), "{refused}");
+    };
+    for at in 0..bytes.len() {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 1;
+        check(&damaged);
+    }
+    check(&bytes[..bytes.len() - 1]);
+    check(&[]);
+    std::fs::write(&path, &bytes).unwrap();
+    open_machine(node.dir.path(), &node.log, ClusterCell::default()).unwrap();
+}
+
+#[tokio::test]
+async fn a_purged_log_without_a_snapshot_that_reaches_it_is_damage() {
+    let mut node = Node::new();
+    node.commit(vec![membership(1, 0, &[1]), blank(1, 1)]).await;
+    node.snapshot().await.unwrap();
+    node.commit(vec![blank(1, 2)]).await;
+    node.log.purge(log_id(1, 1)).await.unwrap();
+    open_machine(node.dir.path(), &node.log, ClusterCell::default()).unwrap();
+    node.log.purge(log_id(1, 2)).await.unwrap();
+    assert!(matches!(
+        open_machine(node.dir.path(), &node.log, ClusterCell::default()),
+        Err(OpenError::Damaged { why, .. }) if why.contains("1.2")
+    ));
+}
+
+#[tokio::test]
+async fn a_snapshot_of_another_cluster_is_refused() {
+    let mut node = Node::new();
+    let cell = ClusterCell::default();
+    node.machine = open_machine(node.dir.path(), &node.log, cell.clone()).unwrap();
+    node.commit(vec![blank(1, 0)]).await;
+    node.snapshot().await.unwrap();
+    open_machine(node.dir.path(), &node.log, ClusterCell::new(ClusterId(5).into())).unwrap();
+    cell.set(ClusterId(5)).unwrap();
+    node.commit(vec![blank(1, 1)]).await;
+    node.snapshot().await.unwrap();
+    open_machine(node.dir.path(), &node.log, ClusterCell::new(ClusterId(5).into())).unwrap();
+    let refused = open_machine(node.dir.path(), &node.log, ClusterCell::new(ClusterId(6).into()));
+    assert!(matches!(refused, Err(OpenError::Damaged { .. })));
+}
+
+#[tokio::test]
+async fn a_batch_that_does_not_decode_stops_the_node() {
+    let mut node = Node::new();
+    let entry = batch(1, 0, &[255; 40]);
+    assert!(matches!(entry.payload, EntryPayload::Normal(_)));
+    let result = node.machine.apply(futures::stream::iter([Ok((entry, None))])).await;
+    assert_eq!(result.unwrap_err().kind(), std::io::ErrorKind::InvalidData);
+    assert_eq!(node.machine.with(|machine| machine.last_applied), None);
+}
+
+#[test]
+fn a_snapshot_travels_in_these_bytes() {
+    use crate::store::snapshot::Contents;
+    let residue = lockstead_core::Residue {
+        time: LeaseTime(1_000),
+        last_fence: Fence(300),
+        ttl_max_ms: 30_000,
+        no_grant_before: LeaseTime(5),
+    };
+    let contents = Contents { built_at: 9, residue };
+    let golden = [1, 9, 251, 232, 3, 251, 44, 1, 251, 48, 117, 5];
+    assert_eq!(contents.encode(), golden);
+    assert_eq!(Contents::decode(&golden), Ok(contents));
+    assert!(Contents::decode(&[&golden[..], &[0]].concat()).is_err());
+    assert!(Contents::decode(&[&[2], &golden[1..]].concat()).is_err());
+}

@@ -1,0 +1,184 @@
+//! How a node runs: options, environment, file; in this order of precedence.
+
+mod check;
+
+use std::net::{SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use clap::builder::BoolishValueParser;
+use lockstead_client::Endpoint;
+use lockstead_raft::JoinAs;
+use serde::Deserialize;
+use tracing_subscriber::EnvFilter;
+
+use crate::exit::Failure;
+
+pub(crate) use check::{NodeConfig, Timing};
+
+/// What can be said about a node; the same fields as options, environment variables and keys of the file.
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ServeOptions {
+    /// This node's number, from 1, never used by another node of the cluster, not even a removed one. Required.
+    #[arg(long, env = "LOCKSTEAD_NODE_ID", value_name = "N", allow_negative_numbers = true)]
+    node_id: Option<i64>,
+    /// Where the node keeps its data; made if missing. Required.
+    #[arg(long, env = "LOCKSTEAD_DATA_DIR", value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+    /// Where clients are served [default: 127.0.0.1:7401].
+    #[arg(long, env = "LOCKSTEAD_LISTEN", value_name = "HOST:PORT")]
+    listen: Option<String>,
+    /// Where the other nodes are served [default: 127.0.0.1:7501].
+    #[arg(long, env = "LOCKSTEAD_PEER_LISTEN", value_name = "HOST:PORT")]
+    peer_listen: Option<String>,
+    /// Where clients reach this node [default: the listen address]; required when that is 0.0.0.0 or [::].
+    #[arg(long, env = "LOCKSTEAD_ADVERTISE", value_name = "HOST:PORT")]
+    advertise: Option<String>,
+    /// Where the other nodes reach this node [default: the peer listen address]; required when that is 0.0.0.0 or [::].
+    #[arg(long, env = "LOCKSTEAD_ADVERTISE_PEER", value_name = "HOST:PORT")]
+    advertise_peer: Option<String>,
+    /// Found a new cluster, once every --join address has said that it belongs to none.
+    #[arg(long, env = "LOCKSTEAD_BOOTSTRAP", value_name = "BOOL", value_parser = BoolishValueParser::new(),
+        num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    bootstrap: Option<bool>,
+    /// API addresses of the other nodes, separated by commas: of any members to join their cluster, of the future
+    /// members with --bootstrap.
+    #[arg(long, env = "LOCKSTEAD_JOIN", value_name = "HOST:PORT,…", value_delimiter = ',')]
+    join: Vec<String>,
+    /// Stay a learner after joining: take part without a vote.
+    #[arg(long, env = "LOCKSTEAD_LEARNER", value_name = "BOOL", value_parser = BoolishValueParser::new(),
+        num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    learner: Option<bool>,
+    /// Serve without authentication on an address that is not loopback: whoever reaches it may take every lock.
+    #[arg(long, env = "LOCKSTEAD_ALLOW_UNAUTHENTICATED", value_name = "BOOL", value_parser = BoolishValueParser::new(),
+        num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    allow_unauthenticated: Option<bool>,
+    /// Milliseconds between heartbeats [default: 50]. More spares network, and needs longer election timeouts.
+    #[arg(long, env = "LOCKSTEAD_HEARTBEAT_MS", value_name = "MS", allow_negative_numbers = true)]
+    heartbeat_ms: Option<i64>,
+    /// Lower bound of the election timeout in milliseconds [default: 150]. More tolerates slower disks and networks, and
+    /// takes longer to replace a dead leader.
+    #[arg(long, env = "LOCKSTEAD_ELECTION_MIN_MS", value_name = "MS", allow_negative_numbers = true)]
+    election_min_ms: Option<i64>,
+    /// Upper bound of the election timeout in milliseconds [default: 300]. The further above the lower bound, the fewer
+    /// split votes.
+    #[arg(long, env = "LOCKSTEAD_ELECTION_MAX_MS", value_name = "MS", allow_negative_numbers = true)]
+    election_max_ms: Option<i64>,
+    /// While a lock is held, something is logged at least this often, in milliseconds [default: 250]. More spares disk,
+    /// and lets a hold end that much later after a change of leader.
+    #[arg(long, env = "LOCKSTEAD_TICK_MS", value_name = "MS", allow_negative_numbers = true)]
+    tick_ms: Option<i64>,
+    /// The longest TTL that can be asked for, in milliseconds [default: 86400000, a day].
+    #[arg(long, env = "LOCKSTEAD_TTL_MAX_MS", value_name = "MS", allow_negative_numbers = true)]
+    ttl_max_ms: Option<i64>,
+    /// The most locks held at a time [default: 1000000]. Each takes memory on every node.
+    #[arg(long, env = "LOCKSTEAD_LOCKS_MAX", value_name = "N", allow_negative_numbers = true)]
+    locks_max: Option<i64>,
+    /// Worker threads [default: the number of cores].
+    #[arg(long, env = "LOCKSTEAD_WORKERS", value_name = "N", allow_negative_numbers = true)]
+    workers: Option<i64>,
+    /// For tests: dial node ID at ADDR instead of the address it advertises. Repeatable.
+    #[arg(long, env = "LOCKSTEAD_PEER_ROUTE", value_name = "ID=ADDR", value_delimiter = ',')]
+    peer_route: Vec<String>,
+    /// Log lines for people or for programs: text or json [default: text].
+    #[arg(long, env = "LOCKSTEAD_LOG_FORMAT", value_name = "FORMAT")]
+    log_format: Option<LogFormat>,
+    /// What is logged: a level, or levels by target as in 'info,lockstead_raft=debug' [default: info,openraft=error].
+    #[arg(long, env = "LOCKSTEAD_LOG_LEVEL", value_name = "FILTER")]
+    log_level: Option<String>,
+    /// A TOML file with any of these options, underscores in their names.
+    #[arg(long, env = "LOCKSTEAD_CONFIG", value_name = "FILE")]
+    #[serde(skip)]
+    config: Option<PathBuf>,
+}
+
+/// For whom log lines are written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum LogFormat {
+    /// People.
+    #[default]
+    Text,
+    /// Programs.
+    Json,
+}
+
+/// What is logged and how.
+#[derive(Debug)]
+pub(crate) struct LogConfig {
+    pub(crate) format: LogFormat,
+    pub(crate) filter: EnvFilter,
+}
+
+/// How a node that belongs to no cluster comes to one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Entry {
+    /// It founds one after these have said that they belong to none.
+    Found(Vec<Endpoint>),
+    /// It joins the one of these.
+    Join(Vec<Endpoint>, JoinAs),
+    /// Nothing was said: only a node that belongs to one can run.
+    Unsaid,
+}
+
+impl ServeOptions {
+    /// Fills in the file and checks everything.
+    pub(crate) fn load(self) -> Result<(NodeConfig, LogConfig), Failure> {
+        let options = match self.config.clone() {
+            Some(path) => self.or(read(&path)?),
+            None => self,
+        };
+        check::checked(&options).map_err(Failure::usage)
+    }
+
+    /// What is said here, else what is said there.
+    fn or(self, there: Self) -> Self {
+        Self {
+            node_id: self.node_id.or(there.node_id),
+            data_dir: self.data_dir.or(there.data_dir),
+            listen: self.listen.or(there.listen),
+            peer_listen: self.peer_listen.or(there.peer_listen),
+            advertise: self.advertise.or(there.advertise),
+            advertise_peer: self.advertise_peer.or(there.advertise_peer),
+            bootstrap: self.bootstrap.or(there.bootstrap),
+            join: if self.join.is_empty() { there.join } else { self.join },
+            learner: self.learner.or(there.learner),
+            allow_unauthenticated: self.allow_unauthenticated.or(there.allow_unauthenticated),
+            heartbeat_ms: self.heartbeat_ms.or(there.heartbeat_ms),
+            election_min_ms: self.election_min_ms.or(there.election_min_ms),
+            election_max_ms: self.election_max_ms.or(there.election_max_ms),
+            tick_ms: self.tick_ms.or(there.tick_ms),
+            ttl_max_ms: self.ttl_max_ms.or(there.ttl_max_ms),
+            locks_max: self.locks_max.or(there.locks_max),
+            workers: self.workers.or(there.workers),
+            peer_route: if self.peer_route.is_empty() { there.peer_route } else { self.peer_route },
+            log_format: self.log_format.or(there.log_format),
+            log_level: self.log_level.or(there.log_level),
+            config: self.config,
+        }
+    }
+}
+
+fn read(path: &Path) -> Result<ServeOptions, Failure> {
+    let said = |error: &dyn std::fmt::Display| Failure::usage(format!("{}: {error}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(|error| said(&error))?;
+    parse(&text).map_err(|error| said(&error))
+}
+
+/// The parser's message names the key; its picture of the line would not survive as one line.
+fn parse(text: &str) -> Result<ServeOptions, String> {
+    toml::from_str(text).map_err(|error: toml::de::Error| {
+        let line = error.span().map_or(1, |span| text[..span.start].lines().count().max(1));
+        let source = text.lines().nth(line - 1).unwrap_or_default().trim();
+        format!("line {line} ({source}): {}", error.message())
+    })
+}
+
+fn resolve(text: &str) -> Result<SocketAddr, String> {
+    let mut addresses = text.to_socket_addrs().map_err(|error| format!("{text:?} is no HOST:PORT: {error}"))?;
+    addresses.next().ok_or_else(|| format!("{text:?} names no address"))
+}
+
+#[cfg(test)]
+mod tests;
