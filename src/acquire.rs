@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockstead_client::{Acquire, AcquireOutcome, Client, ClientConfig, Endpoint, Granted, Held, Reply};
+use lockstead_client::{Acquire, AcquireOutcome, CallError, Client, ClientConfig, Endpoint, Granted, Held, Reply};
 
 use crate::args::AcquireArgs;
 use crate::calls::{block_on, client, print, print_refusal, until_signal};
@@ -20,8 +20,8 @@ async fn acquire(args: AcquireArgs) -> Result<Exit, Failure> {
     let AcquireArgs { name, ttl, wait, owner, request_id, reach } = args;
     let request = Acquire { name, ttl, wait, owner, request_id, ..Acquire::default() };
     let client = client(&reach);
-    let call = async { client.acquire(&request).await.map_err(|error| print_refusal(error, &reach)) };
-    let reply = until_signal(call).await.map_err(|failure| failure_of(failure, &request.name))?;
+    let call = async { client.acquire(&request).await.map_err(|error| with_way_out(print_refusal(error, &reach))) };
+    let reply = until_signal(call).await?;
     match &reply.outcome {
         AcquireOutcome::Granted(granted) => {
             let printed = print_grant(&reply, granted, reach.json);
@@ -40,12 +40,24 @@ async fn acquire(args: AcquireArgs) -> Result<Exit, Failure> {
     }
 }
 
-fn failure_of(failure: Failure, name: &str) -> Failure {
-    Failure { message: format!("acquire {}: {}", quoted(name), failure.message), ..failure }
+/// What became unknown can be found out: the same request id brings the grant, if there is one.
+fn with_way_out(error: CallError) -> Failure {
+    let way_out = match &error {
+        CallError::OutcomeUnknown { request_id: Some(request_id), .. } => {
+            format!("; the same command with --request-id {request_id} brings the grant, if there is one")
+        }
+        _ => String::new(),
+    };
+    let Failure { exit, message } = error.into();
+    Failure { exit, message: message + &way_out }
 }
 
 fn print_grant(reply: &Reply<AcquireOutcome>, granted: &Granted, json: bool) -> Result<Exit, Failure> {
-    if json { print(&reply.body)? } else { print(granted.answer.token.to_string().as_bytes())? }
+    if json {
+        print(&reply.body)?;
+    } else {
+        print(granted.answer.token.to_string().as_bytes())?;
+    }
     say(&granted_line(granted));
     // An answer that took longer than the hold is of no use to anybody.
     Ok(if granted.valid_for().is_zero() { Exit::Lost } else { Exit::Done })
@@ -99,7 +111,8 @@ mod tests {
 
     #[test]
     fn a_refusal_says_who_is_in_the_way() {
-        let holder = r#"{"fence":6,"owner":"o\u001b","mode":"exclusive","acquired_at":"","expires_in_ms":1500,"metadata":{}}"#;
+        let holder =
+            r#"{"fence":6,"owner":"o\u001b","mode":"exclusive","acquired_at":"","expires_in_ms":1500,"metadata":{}}"#;
         let held = Held { holders: vec![serde_json::from_str(holder).unwrap()], queue_len: 2 };
         assert_eq!(
             held_line("l\n", &held),

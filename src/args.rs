@@ -56,11 +56,13 @@ Examples:
   echo \"$TOKEN\" | lockstead release jobs/nightly")]
     Release(ReleaseArgs),
     /// Prolong a hold.
-    #[command(after_help = "The token comes from --token, from LOCKSTEAD_TOKEN, or from stdin; with --owner none is needed.
+    #[command(
+        after_help = "The token comes from --token, from LOCKSTEAD_TOKEN, or from stdin; with --owner none is needed.
 
 Examples:
   lockstead renew jobs/nightly --ttl 5m --token \"$TOKEN\"
-  lockstead renew jobs/nightly --ttl 5m --owner worker-7")]
+  lockstead renew jobs/nightly --ttl 5m --owner worker-7"
+    )]
     Renew(RenewArgs),
     /// Show who holds a lock and who waits for it.
     #[command(after_help = "Examples:
@@ -78,7 +80,13 @@ Examples:
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Reach {
     /// Nodes to ask, separated by commas; the leader is found through any of them.
-    #[arg(long, env = "LOCKSTEAD_ENDPOINTS", value_name = "URLS", value_delimiter = ',', default_value = "http://127.0.0.1:7401")]
+    #[arg(
+        long,
+        env = "LOCKSTEAD_ENDPOINTS",
+        value_name = "URLS",
+        value_delimiter = ',',
+        default_value = "http://127.0.0.1:7401"
+    )]
     pub(crate) endpoints: Vec<Endpoint>,
     /// How long the call may take beyond its wait, all tries together.
     #[arg(long, value_name = "LENGTH", value_parser = duration::parse, default_value = "10s")]

@@ -27,11 +27,11 @@ pub(crate) fn block_on(command: impl Future<Output = Result<Exit, Failure>>) -> 
 }
 
 /// A call, unless a signal comes first: then the call is dropped, which withdraws it.
-pub(crate) async fn until_signal<T>(call: impl Future<Output = Result<T, CallError>>) -> Result<T, Failure> {
+pub(crate) async fn until_signal<T, E: Into<Failure>>(call: impl Future<Output = Result<T, E>>) -> Result<T, Failure> {
     let mut signals = Signals::catch()?;
     tokio::select! {
         biased;
-        outcome = call => Ok(outcome?),
+        outcome = call => outcome.map_err(Into::into),
         exit = signals.next() => Err(Failure::new(exit, "ended by a signal")),
     }
 }

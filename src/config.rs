@@ -14,7 +14,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::exit::Failure;
 
-pub(crate) use check::{NodeConfig, Timing};
+pub(crate) use check::NodeConfig;
 
 /// What can be said about a node; the same fields as options, environment variables and keys of the file.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -84,7 +84,7 @@ pub(crate) struct ServeOptions {
     /// Log lines for people or for programs: text or json [default: text].
     #[arg(long, env = "LOCKSTEAD_LOG_FORMAT", value_name = "FORMAT")]
     log_format: Option<LogFormat>,
-    /// What is logged: a level, or levels by target as in 'info,lockstead_raft=debug' [default: info,openraft=error].
+    /// What is logged: a level, or levels by target as in `info,lockstead_raft=debug` [default: info,openraft=error].
     #[arg(long, env = "LOCKSTEAD_LOG_LEVEL", value_name = "FILTER")]
     log_level: Option<String>,
     /// A TOML file with any of these options, underscores in their names.

@@ -48,7 +48,8 @@ fn holder_line(holder: &HolderBody) -> String {
         LockMode::Exclusive => "exclusive",
         LockMode::Shared => "shared",
     };
-    let labels: Vec<_> = holder.metadata.iter().map(|(key, value)| format!("{}={}", plain(key), quoted(value))).collect();
+    let labels: Vec<_> =
+        holder.metadata.iter().map(|(key, value)| format!("{}={}", plain(key), quoted(value))).collect();
     let labels = if labels.is_empty() { String::new() } else { format!(", {}", labels.join(" ")) };
     format!(
         "{}, fence {}, {mode}, since {}, for {} more{labels}",

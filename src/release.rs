@@ -13,7 +13,8 @@ pub(crate) fn run(args: ReleaseArgs) -> Result<Exit, Failure> {
     let token = token::find(args.token.clone())?;
     block_on(async move {
         let client = client(&args.reach);
-        let call = async { client.release(&args.name, &token).await.map_err(|error| print_refusal(error, &args.reach)) };
+        let call =
+            async { client.release(&args.name, &token).await.map_err(|error| print_refusal(error, &args.reach)) };
         let reply = until_signal(call).await?;
         if args.reach.json {
             print(&reply.body)?;

@@ -42,6 +42,7 @@ pub(crate) struct NodeConfig {
 
 /// The lengths that Raft runs on, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_field_names, reason = "the unit stands last in every name")]
 pub(crate) struct Timing {
     pub(crate) heartbeat_ms: u64,
     pub(crate) election_min_ms: u64,

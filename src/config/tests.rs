@@ -1,5 +1,6 @@
 use clap::{Command, FromArgMatches};
 
+use super::check::Timing;
 use super::*;
 
 const NEEDED: &[&str] = &["--node-id", "1", "--data-dir", "d"];

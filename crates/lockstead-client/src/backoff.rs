@@ -28,7 +28,7 @@ impl Backoff {
 }
 
 fn jittered(pause: Duration, random: u8) -> Duration {
-    pause - pause * u32::from(random) / 512
+    pause.saturating_sub(pause * u32::from(random) / 512)
 }
 
 #[cfg(test)]

@@ -73,7 +73,9 @@ impl Client {
         };
         let time_max = request.wait.length().map(|wait| wait.saturating_add(self.config.timeout));
         let mut tries = Tries::new(&self.exchange, &self.router, time_max);
-        self.acquire_in_turns(request, &request_id, &mut tries).await.map_err(|error| with_request_id(error, request_id))
+        self.acquire_in_turns(request, &request_id, &mut tries)
+            .await
+            .map_err(|error| with_request_id(error, request_id))
     }
 
     /// Requests of at most 300 s of waiting each, until the whole wait is over.

@@ -79,10 +79,7 @@ impl Exchange {
         }
     }
 
-    async fn answer(
-        &self,
-        request: Request<Full<Bytes>>,
-    ) -> Result<(StatusCode, Option<Endpoint>, Bytes), Silence> {
+    async fn answer(&self, request: Request<Full<Bytes>>) -> Result<(StatusCode, Option<Endpoint>, Bytes), Silence> {
         let response = self.http.request(request).await.map_err(|error| silence(&error))?;
         let (status, leader) = (response.status(), leader(&response));
         let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;

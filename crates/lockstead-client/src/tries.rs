@@ -65,9 +65,9 @@ impl<'a> Tries<'a> {
         Self { exchange, router, started, deadline, backoff: Backoff::new(), troubles: Troubles::default() }
     }
 
-    /// How long the call has lasted.
+    /// How long the call has lasted, in whole milliseconds: what is left of a wait is then whole, too.
     pub(crate) fn elapsed(&self) -> Duration {
-        self.started.elapsed()
+        Duration::from_millis(u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX))
     }
 
     /// Whether an earlier try may have taken effect.

@@ -165,6 +165,8 @@ mod tests {
     }
 
     proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
         #[test]
         fn it_never_outruns_elapsed_time_and_never_falls(
             steps in prop::collection::vec((0_i64..2_000_000, prop::option::of(0_u64..3_000_000), prop::bool::weighted(0.1)), 1..60),

@@ -12,9 +12,9 @@ pub mod request;
 pub mod table;
 pub mod units;
 
-pub use arbiter::{Arbiter, Drain, Limits, Now};
+pub use arbiter::{Arbiter, Decided, Drain, Limits, Now};
 pub use identity::{ClusterId, Incarnation, NodeId};
-pub use lease_clock::LeaseClock;
+pub use lease_clock::{ClockReading, LeaseClock};
 pub use name::{LockKey, LockName, Metadata, NameError, NamespaceName, OwnerName, RequestId};
 pub use record::{Batch, BatchEncoder, DropReason, Hold, Live, Mode, Record, SessionId};
 pub use request::{

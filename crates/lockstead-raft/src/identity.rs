@@ -163,7 +163,8 @@ impl Identity {
 
 impl Stored {
     fn new(node_id: NodeId) -> io::Result<Self> {
-        let incarnation = Incarnation(getrandom::u64().map_err(|error| io::Error::other(error.to_string()))?).to_string();
+        let incarnation =
+            Incarnation(getrandom::u64().map_err(|error| io::Error::other(error.to_string()))?).to_string();
         Ok(Self { version: VERSION, cluster_id: None, node_id, incarnation, starts: 0, founder: false })
     }
 

@@ -15,6 +15,8 @@ mod router;
 mod service;
 mod store;
 mod term;
+#[cfg(test)]
+mod tests;
 mod ticket;
 mod types;
 mod view;

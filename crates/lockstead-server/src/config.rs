@@ -13,7 +13,7 @@ pub struct ServerConfig {
     pub body_bytes_max: usize,
     /// The most connections at once (10,000), further lowered so that the process keeps file descriptors for its log
     /// and its peers. At the bound the connection that was idle for longest makes room; while none is idle, new ones
-    /// wait to be accepted.
+    /// wait until one is.
     pub connections_max: usize,
     /// The most time from a connection's begin to its first complete request head, and from the first byte of a later
     /// head to its last (10 s).

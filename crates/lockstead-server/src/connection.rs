@@ -185,15 +185,11 @@ pub(crate) async fn run<N: Node>(
 }
 
 /// hyper's timeout for heads is off (see above). `half_close` stays off: a client that closes while it waits is gone, and
-/// its request is dropped at once.
+/// its request is dropped at once. `pipeline_flush` stays off: it holds back an answer while unread bytes are buffered, and
+/// hyper 1.12 then closes a connection whose body is broken or unwanted without having written the answer.
 fn http1_builder() -> http1::Builder {
     let mut builder = http1::Builder::new();
-    builder
-        .timer(TokioTimer::new())
-        .header_read_timeout(None)
-        .half_close(false)
-        .max_buf_size(HEAD_BYTES_MAX)
-        .pipeline_flush(true);
+    builder.timer(TokioTimer::new()).header_read_timeout(None).half_close(false).max_buf_size(HEAD_BYTES_MAX);
     builder
 }
 

@@ -72,7 +72,7 @@ impl HttpMetrics {
     }
 }
 
-/// `GET /metrics`: OpenMetrics text.
+/// `GET /metrics`, as text in the open metrics format.
 pub(crate) async fn metrics<N: Node>(State(shared): State<Arc<Shared<N>>>) -> Response {
     let mut text = String::new();
     let written = encode(&mut text, &shared.registry);

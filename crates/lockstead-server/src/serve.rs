@@ -58,10 +58,11 @@ impl<N: Node> Acceptor<N> {
     async fn accept_all(&self, listener: &TcpListener) {
         let mut failing = false;
         loop {
-            let slot = self.connections.slot().await;
             match listener.accept().await {
                 Ok((stream, _)) => {
                     failing = false;
+                    // Only now: room is made for a connection that is there, not for one that may come.
+                    let slot = self.connections.slot().await;
                     self.start(stream, slot);
                 }
                 Err(error) if is_of_the_connection(&error) => {}

@@ -1,4 +1,5 @@
 //! A node that answers by script and remembers what it was asked.
+#![expect(clippy::unwrap_used, reason = "a fake node that fails ends its test")]
 
 use std::sync::{Arc, Mutex};
 
@@ -8,7 +9,7 @@ use tokio::io::{AsyncBufReadExt, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
 /// What the node does with one request.
-pub enum Step {
+pub(crate) enum Step {
     /// Answers with a status, a body and perhaps a leader.
     Say(u16, String, Option<String>),
     /// Closes the connection without an answer.
@@ -17,28 +18,28 @@ pub enum Step {
     Hang,
 }
 
-pub struct FakeNode {
-    pub endpoint: Endpoint,
+pub(crate) struct FakeNode {
+    pub(crate) endpoint: Endpoint,
     asked: Arc<Mutex<Vec<Asked>>>,
 }
 
 #[derive(Clone, Debug)]
-pub struct Asked {
-    pub target: String,
-    pub body: Value,
+pub(crate) struct Asked {
+    pub(crate) target: String,
+    pub(crate) body: Value,
 }
 
-pub fn say(status: u16, body: &str) -> Step {
+pub(crate) fn say(status: u16, body: &str) -> Step {
     Step::Say(status, body.to_owned(), None)
 }
 
-pub fn error(status: u16, code: &str) -> Step {
+pub(crate) fn error(status: u16, code: &str) -> Step {
     Step::Say(status, format!(r#"{{"error":{{"code":"{code}","message":"m"}}}}"#), None)
 }
 
 impl FakeNode {
     /// Starts a node; once its script is over it answers 500 to everything.
-    pub async fn start(script: Vec<Step>) -> Self {
+    pub(crate) async fn start(script: Vec<Step>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoint = listener.local_addr().unwrap().to_string().parse().unwrap();
         let asked = Arc::new(Mutex::new(Vec::new()));
@@ -47,13 +48,13 @@ impl FakeNode {
     }
 
     /// What it was asked, in order.
-    pub fn asked(&self) -> Vec<Asked> {
+    pub(crate) fn asked(&self) -> Vec<Asked> {
         self.asked.lock().unwrap().clone()
     }
 }
 
 /// An address where nobody listens.
-pub async fn nobody() -> Endpoint {
+pub(crate) async fn nobody() -> Endpoint {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     listener.local_addr().unwrap().to_string().parse().unwrap()
 }

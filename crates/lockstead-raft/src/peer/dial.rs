@@ -167,8 +167,8 @@ mod tests {
             connection.receive::<Hello>().await.unwrap();
             connection.send(&answer).await.unwrap();
         };
-        let (dialed, ()) = tokio::join!(dialer.dial(2, &member, Purpose::Raft, DIAL_TIME_MAX), acceptor);
-        dialed.map(drop).map_err(|error| error.to_string())
+        let (outcome, ()) = tokio::join!(dialer.dial(2, &member, Purpose::Raft, DIAL_TIME_MAX), acceptor);
+        outcome.map(drop).map_err(|error| error.to_string())
     }
 
     #[tokio::test]
@@ -211,12 +211,11 @@ mod tests {
         let routes = BTreeMap::from([(2, listener.local_addr().unwrap().to_string())]);
         let dialer = Dialer::new(card(1), || Some(HOME), routes, |_, _, _| ());
         let member = Member { peer: "127.0.0.1:1".to_owned(), ..Member::default() };
-        let (dialed, accepted) =
-            tokio::join!(dialer.dial(2, &member, Purpose::Raft, DIAL_TIME_MAX), async {
-                Connection::new(listener.accept().await.unwrap().0).unwrap().receive::<Hello>().await
-            });
+        let (outcome, accepted) = tokio::join!(dialer.dial(2, &member, Purpose::Raft, DIAL_TIME_MAX), async {
+            Connection::new(listener.accept().await.unwrap().0).unwrap().receive::<Hello>().await
+        });
         assert_eq!(accepted.unwrap().to, Some((2, member.incarnation)));
-        assert!(dialed.is_err());
+        assert!(outcome.is_err());
     }
 
     #[tokio::test]

@@ -73,7 +73,11 @@ pub(super) fn give_back(name: &str, fence: u64) -> GiveBack {
 #[derive(Debug)]
 pub(super) enum Asked {
     /// A request, to be answered by the test.
-    Decide { lock: LockKey, time_left: Duration, answer: oneshot::Sender<ForwardAnswer> },
+    Decide {
+        lock: LockKey,
+        time_left: Duration,
+        answer: oneshot::Sender<ForwardAnswer>,
+    },
     /// The future of a request was dropped before it was answered.
     Withdrawn(LockKey),
     GiveBack(GiveBack),
@@ -117,7 +121,7 @@ impl FakeNode {
     }
 
     pub(super) fn with_member_incarnation(self, node_id: NodeId, incarnation: Incarnation) -> Self {
-        self.change(|state| drop(state.members.insert(node_id, incarnation)))
+        self.change(|state| state.members.extend([(node_id, incarnation)]))
     }
 
     pub(super) fn with_full_disk(self) -> Self {
@@ -212,10 +216,7 @@ impl RaftPort for FakeRaft {
         !self.no_votes
     }
 
-    async fn append(
-        &self,
-        rpc: AppendEntriesRequest<TypeConfig>,
-    ) -> Result<AppendEntriesResponse<TypeConfig>, String> {
+    async fn append(&self, rpc: AppendEntriesRequest<TypeConfig>) -> Result<AppendEntriesResponse<TypeConfig>, String> {
         lock(&self.appended).push(rpc.entries.last().map(|entry| entry.log_id));
         Ok(AppendEntriesResponse::Success)
     }

@@ -45,7 +45,8 @@ fn decode<T: DeserializeOwned>(content: &[u8]) -> io::Result<T> {
         return Err(malformed(format!("frame version {version} instead of {FRAME_VERSION}")));
     }
     let config = bincode::config::standard().with_limit::<DECODED_BYTES_MAX>();
-    let (message, used) = bincode::serde::decode_from_slice(body, config).map_err(|error| malformed(error.to_string()))?;
+    let (message, used) =
+        bincode::serde::decode_from_slice(body, config).map_err(|error| malformed(error.to_string()))?;
     if used != body.len() {
         return Err(malformed(format!("{} bytes behind the message", body.len() - used)));
     }

@@ -116,7 +116,8 @@ impl SeenStarts {
 fn check_start(newest: Start, card: NodeCard) -> Result<(), Refusal> {
     let NodeCard { node_id, starts, process, .. } = card;
     if starts < newest.starts {
-        let text = format!("node {node_id} is at start {starts}, but start {} has been seen: an older copy", newest.starts);
+        let text =
+            format!("node {node_id} is at start {starts}, but start {} has been seen: an older copy", newest.starts);
         return Err(Refusal::new(RefusedWhy::OldStart, text));
     }
     if starts == newest.starts && process != newest.process {
@@ -296,8 +297,10 @@ mod tests {
     fn the_hello_has_these_bytes() {
         let mut bytes = Vec::new();
         append_frame(&mut bytes, &hello(Purpose::Requests)).unwrap();
-        let expected = [0, 0, 0, 13, 1, /* protocol */ 1, /* cluster */ 1, 7, /* from */ 2, 2, 1, 2, /* to */ 1, 1, 1, 1];
-        assert_eq!(bytes[..16], expected);
-        assert_eq!(bytes[16..], [/* purpose */ 1]);
+        assert_eq!(bytes[..5], [/* length */ 0, 0, 0, 12, /* version */ 1]);
+        let from = [2, 2, 1, 2];
+        let to = [1, 1, 1];
+        let expected = [&[/* protocol */ 1, /* cluster */ 1, 7][..], &from, &to, &[/* purpose */ 1]].concat();
+        assert_eq!(bytes[5..], expected);
     }
 }

@@ -1,5 +1,6 @@
 use lockstead_core::ClusterId;
 use tokio::net::TcpListener;
+use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::*;
@@ -8,6 +9,8 @@ use crate::peer::fakes::{
     Asked, FakeNode, PATIENCE, acquire, card, dialer, give_back, granted, lock_named, member_at, next, serve, within,
 };
 use crate::peer::hello::{Hello, HelloAnswer};
+use crate::peer::requests::{CALLS_MAX, LinkAnswer, LinkCall, lock_of};
+use crate::peer::wire::Pending;
 
 const HOME: ClusterId = ClusterId(7);
 
@@ -108,8 +111,8 @@ async fn a_dropped_call_is_withdrawn_at_the_acceptor() {
     let call = submit(&links, &node.member, "m");
     decided(&mut asked).await.1.send(granted(1, true)).unwrap();
     assert_eq!(within(call).await.unwrap(), Ok(granted(1, true)));
-    let line = links.link(1, &node.member).line().await.unwrap();
-    assert_eq!(lock(&line.state).calls.len(), 0);
+    let wire = links.link(1, &node.member).wire().await.unwrap();
+    assert_eq!(lock(&wire.state).calls.len(), 0);
 }
 
 #[tokio::test]
@@ -140,11 +143,11 @@ async fn a_grant_that_arrived_but_was_never_read_is_given_back() {
     let script = Script::new().await;
     let links = links(LinkTiming::default());
     let link = links.link(1, &script.member);
-    let (line, mut connection) = tokio::join!(link.line(), script.accept());
-    let line = line.unwrap();
-    let pending = line.submit(acquire("l"), Instant::now() + PATIENCE).unwrap();
+    let (wire, mut connection) = tokio::join!(link.wire(), script.accept());
+    let wire = wire.unwrap();
+    let pending = wire.submit(acquire("l"), Instant::now() + PATIENCE).unwrap();
     let (number, _) = submitted(&mut connection).await;
-    line.deliver(number, granted(5, true)).unwrap();
+    wire.deliver(number, granted(5, true)).unwrap();
     drop(pending);
     assert_eq!(call(&mut connection).await, LinkCall::GiveBack(give_back("l", 5)));
 }
@@ -170,11 +173,11 @@ async fn a_call_dropped_before_its_turn_is_never_sent() {
     let script = Script::new().await;
     let links = links(LinkTiming::default());
     let link = links.link(1, &script.member);
-    let (line, mut connection) = tokio::join!(link.line(), script.accept());
-    let line = line.unwrap();
+    let (wire, mut connection) = tokio::join!(link.wire(), script.accept());
+    let wire = wire.unwrap();
     // This runtime has one thread, so the writer has no turn before the next await.
-    drop(line.submit(acquire("dropped"), Instant::now() + PATIENCE).unwrap());
-    let _kept = line.submit(acquire("kept"), Instant::now() + PATIENCE).unwrap();
+    drop(wire.submit(acquire("dropped"), Instant::now() + PATIENCE).unwrap());
+    let _kept = wire.submit(acquire("kept"), Instant::now() + PATIENCE).unwrap();
     assert_eq!(submitted(&mut connection).await.1, "kept");
 }
 
@@ -206,12 +209,12 @@ async fn what_never_left_this_node_is_not_sent() {
     let script = Script::new().await;
     let links = links(LinkTiming::default());
     let link = links.link(1, &script.member);
-    let (line, connection) = tokio::join!(link.line(), script.accept());
-    let line = line.unwrap();
-    let mut queued = line.submit(acquire("l"), Instant::now() + PATIENCE).unwrap();
-    line.close();
+    let (wire, connection) = tokio::join!(link.wire(), script.accept());
+    let wire = wire.unwrap();
+    let mut queued = wire.submit(acquire("l"), Instant::now() + PATIENCE).unwrap();
+    wire.close();
     assert!(matches!(within(&mut queued.answer).await.unwrap(), Err(LinkError::NotSent)));
-    assert!(matches!(line.submit(acquire("l"), Instant::now() + PATIENCE), Err(LinkError::NotSent)));
+    assert!(matches!(wire.submit(acquire("l"), Instant::now() + PATIENCE), Err(LinkError::NotSent)));
     drop(connection);
 }
 
@@ -240,11 +243,24 @@ async fn a_silent_acceptor_is_lost_and_a_slow_one_is_not() {
     let slow = submit(&slow_links, &script.member, "l");
     let mut connection = script.accept().await;
     let (number, _) = submitted(&mut connection).await;
+    // Traffic the other way is no sign of the acceptor's life, and no reason not to ask for one.
+    let (busy_links, busy_member) = (slow_links.clone(), script.member.clone());
+    let busy = tokio::spawn(async move {
+        let mut ticks = tokio::time::interval(timing.ping_every / 4);
+        loop {
+            ticks.tick().await;
+            busy_links.give_back_to(1, &busy_member, give_back("l", 1));
+        }
+    });
     // 40 pings take twice the time that silence may last.
-    for _ in 0..40 {
-        assert_eq!(within(connection.receive::<LinkCall<'_>>()).await.unwrap(), LinkCall::Ping);
-        connection.send(&LinkAnswer::Pong).await.unwrap();
+    let mut pings = 0;
+    while pings < 40 {
+        if within(connection.receive::<LinkCall<'_>>()).await.unwrap() == LinkCall::Ping {
+            pings += 1;
+            connection.send(&LinkAnswer::Pong).await.unwrap();
+        }
     }
+    busy.abort();
     connection.send(&LinkAnswer::Answered { call: number, answer: ForwardAnswer::NoLeader }).await.unwrap();
     assert_eq!(within(slow).await.unwrap(), Ok(ForwardAnswer::NoLeader));
 }
@@ -277,11 +293,11 @@ async fn a_link_takes_no_more_calls_than_its_bound() {
     let script = Script::new().await;
     let links = links(LinkTiming::default());
     let link = links.link(1, &script.member);
-    let (line, _connection) = tokio::join!(link.line(), script.accept());
-    let line = line.unwrap();
+    let (wire, _connection) = tokio::join!(link.wire(), script.accept());
+    let wire = wire.unwrap();
     let ends = Instant::now() + PATIENCE;
-    let mut pending: Vec<Pending> = (0..CALLS_MAX).map(|_| line.submit(acquire("l"), ends).unwrap()).collect();
-    assert!(matches!(line.submit(acquire("l"), ends), Err(LinkError::NotSent)));
+    let mut pending: Vec<Pending> = (0..CALLS_MAX).map(|_| wire.submit(acquire("l"), ends).unwrap()).collect();
+    assert!(matches!(wire.submit(acquire("l"), ends), Err(LinkError::NotSent)));
     pending.pop();
-    assert!(line.submit(acquire("l"), ends).is_ok());
+    assert!(wire.submit(acquire("l"), ends).is_ok());
 }

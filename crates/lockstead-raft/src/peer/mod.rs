@@ -1,12 +1,12 @@
 //! Traffic between the nodes of a cluster: one port, three purposes.
 //!
-//! A connection is TCP with length-delimited frames ([`frame`]). It opens with a hello each way ([`hello`]), which checks
-//! who both ends are, and then serves one purpose to its end: Raft calls ([`network`], [`server`]), forwarded requests
-//! ([`link`], [`requests`]) or one call to join ([`join`]).
+//! A connection is TCP with length-delimited frames ([`frame`]). It opens with a hello each way ([`hello`]), which
+//! checks who both ends are, and then serves one purpose to its end: Raft calls ([`network`], [`server`]), forwarded
+//! requests ([`link`], [`wire`], [`requests`]) or one call to join ([`join`]).
 //!
 //! Invariants:
 //! 1. Nothing but the hello is read from or written to a node whose identity was not checked.
-//! 2. No vote and no pre-vote is granted while [`RaftPort::may_vote`] is false.
+//! 2. No vote and no pre-vote is granted while [`server::RaftPort::may_vote`] is false.
 //! 3. An answer is only ever matched to the call that it answers: a connection on which a call was given up is closed
 //!    (Raft) or matches by number (requests).
 //! 4. A fresh grant that reaches nobody is given back by the node that knows so: by the leader before it is handed to
@@ -20,6 +20,7 @@ mod link;
 mod network;
 mod requests;
 mod server;
+mod wire;
 
 #[cfg(test)]
 mod fakes;
@@ -32,11 +33,12 @@ use lockstead_core::{ClusterId, GiveBack, Incarnation, NodeId, Op, Outcome};
 use serde::{Deserialize, Serialize};
 
 pub(crate) use dial::Dialer;
-pub(crate) use hello::{NodeCard, RefusedWhy, SeenStarts};
+pub(crate) use hello::{NodeCard, RefusedWhy};
 pub(crate) use join::{JoinAnswer, JoinCall, JoinStep, ask_to_join};
-pub(crate) use link::{LinkError, RequestLinks};
+pub(crate) use link::RequestLinks;
 pub(crate) use network::PeerNetworkFactory;
-pub(crate) use server::{PeerServer, RaftHandle, RaftPort};
+pub(crate) use server::{PeerServer, RaftHandle};
+pub(crate) use wire::LinkError;
 
 /// What a node answers to a request that another passed on to it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

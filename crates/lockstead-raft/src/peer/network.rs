@@ -27,7 +27,7 @@ use super::frame::{Connection, malformed};
 use super::hello::Purpose;
 use crate::types::{Entry, LogId, Member, Snapshot, SnapshotData, SnapshotMeta, TypeConfig, Vote};
 
-/// The least time for an append: openraft's own (one heartbeat) would re-send whenever a follower's disk is slow, and so
+/// The least time for an append: openraft's own (one heartbeat) would re-send whenever a follower's disk is slow, and
 /// make it slower. Heartbeats, which tell whether the follower lives, go over another connection.
 const APPEND_TIME_MIN: Duration = Duration::from_millis(500);
 /// The least time for a snapshot, which the target writes and syncs before it answers.
@@ -199,11 +199,14 @@ impl RaftNetworkV2<TypeConfig> for PeerNetwork {
         }
     }
 
-    fn stream_append<'s, S>(
-        &'s mut self,
+    fn stream_append<S>(
+        &mut self,
         input: S,
         option: RPCOption,
-    ) -> BoxFuture<'s, Result<BoxStream<'s, Result<StreamAppendResult<TypeConfig>, RPCError<TypeConfig>>>, RPCError<TypeConfig>>>
+    ) -> BoxFuture<
+        '_,
+        Result<BoxStream<'_, Result<StreamAppendResult<TypeConfig>, RPCError<TypeConfig>>>, RPCError<TypeConfig>>,
+    >
     where
         S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
     {
@@ -266,7 +269,7 @@ impl RaftNetworkV2<TypeConfig> for PeerNetwork {
     }
 }
 
-/// Drops the entries that would pass [`APPEND_BYTES_MAX`], the first never, and tells the last one kept if it dropped any.
+/// Drops the entries that would pass [`APPEND_BYTES_MAX`], the first never; tells the last one kept if any was dropped.
 fn cut_to_size(entries: &mut Vec<Entry>) -> Option<LogId> {
     let mut bytes = 0;
     let fitting = entries.iter().take_while(|entry| {

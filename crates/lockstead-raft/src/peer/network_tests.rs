@@ -175,8 +175,9 @@ fn an_append_has_these_bytes() {
     let mut bytes = Vec::new();
     append_frame(&mut bytes, &(8_u64, RaftCall::Append(append_of(&[2])))).unwrap();
     let expected = [
-        0, 0, 0, 17, 1, /* number */ 8, /* append */ 0, /* vote */ 3, 2, 0, /* prev */ 0, /* entries */ 1,
-        /* log id */ 3, 1, /* normal */ 1, /* batch */ 2, 5, 5, /* commit */ 0,
+        0, 0, 0, 16, 1, /* number */ 8, /* append */ 0, /* vote */ 3, 1, 2, 0, /* prev */ 0,
+        /* entries */ 1, /* log id */ 3, 1, /* normal */ 1, /* batch */ 2, 5, 5,
+        /* commit */ 0,
     ];
     assert_eq!(bytes, expected);
 }

@@ -22,7 +22,7 @@ use tokio::time::timeout;
 use tokio_util::task::TaskTracker;
 
 use super::frame::{Connection, FrameReader, append_frame, malformed};
-use super::link::LinkTiming;
+use super::wire::LinkTiming;
 use super::{ForwardAnswer, PeerService, lock};
 
 /// The most calls in flight on one link.
@@ -33,8 +33,14 @@ const ANSWER_BYTES_MAX: usize = 4 << 20;
 /// What the dialer sends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum LinkCall<'a> {
-    Submit { call: u64, op: Cow<'a, Op>, time_left_ms: u64 },
-    Cancel { call: u64 },
+    Submit {
+        call: u64,
+        op: Cow<'a, Op>,
+        time_left_ms: u64,
+    },
+    Cancel {
+        call: u64,
+    },
     GiveBack(GiveBack),
     /// Asks for a [`LinkAnswer::Pong`].
     Ping,
@@ -43,9 +49,14 @@ pub(super) enum LinkCall<'a> {
 /// What the acceptor sends.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum LinkAnswer {
-    Answered { call: u64, answer: ForwardAnswer },
+    Answered {
+        call: u64,
+        answer: ForwardAnswer,
+    },
     /// The call was cancelled before it was answered.
-    Withdrawn { call: u64 },
+    Withdrawn {
+        call: u64,
+    },
     Pong,
 }
 
@@ -175,7 +186,9 @@ impl<P: PeerService> Desk<P> {
             return;
         }
         drop(state);
-        give_back.into_iter().for_each(|give_back| self.service.give_back(give_back));
+        if let Some(give_back) = give_back {
+            self.service.give_back(give_back);
+        }
     }
 
     /// A call that is no longer running has its answer on the way; the dialer deals with it.
@@ -217,8 +230,12 @@ impl<P: PeerService> Desk<P> {
         let running = mem::take(&mut state.running);
         let grants = mem::take(&mut state.unsent_grants);
         drop(state);
-        running.into_values().for_each(|task| task.abort());
-        grants.into_iter().for_each(|give_back| self.service.give_back(give_back));
+        for task in running.into_values() {
+            task.abort();
+        }
+        for give_back in grants {
+            self.service.give_back(give_back);
+        }
     }
 }
 

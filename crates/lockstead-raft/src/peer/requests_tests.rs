@@ -44,7 +44,8 @@ fn a_submit_has_these_bytes() {
     let mut bytes = Vec::new();
     append_frame(&mut bytes, &submit(9, "l")).unwrap();
     let default_l = b"default\0l";
-    let head = [0, 0, 0, 25, 1, /* submit */ 0, /* call */ 9, /* acquire */ 0, /* name's length */ 9];
+    let head =
+        [0, 0, 0, 25, 1, /* submit */ 0, /* call */ 9, /* acquire */ 0, /* name's length */ 9];
     assert_eq!(bytes[..9], head);
     assert_eq!(&bytes[9..18], default_l);
     let ttl_30_s = [251, 0x30, 0x75];

@@ -5,12 +5,12 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use openraft::Raft;
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, TransferLeaderRequest, TransferLeaderResponse,
     VoteRequest, VoteResponse,
 };
 use openraft::storage::RaftStateMachine;
-use openraft::Raft;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::time::{sleep, timeout};
@@ -20,9 +20,9 @@ use tokio_util::task::TaskTracker;
 use super::PeerService;
 use super::frame::Connection;
 use super::hello::{Hello, HelloAnswer, Purpose, SeenStarts, answer_hello};
-use super::link::LinkTiming;
 use super::network::{RaftAnswer, RaftCall};
 use super::requests::serve_requests;
+use super::wire::LinkTiming;
 use crate::types::{Snapshot, SnapshotData, TypeConfig, Vote};
 
 /// The most peer connections at a time; more are closed at once.
@@ -89,10 +89,7 @@ impl<SM: RaftStateMachine<TypeConfig, SnapshotData = SnapshotData>> RaftPort for
         (self.may_vote)()
     }
 
-    async fn append(
-        &self,
-        rpc: AppendEntriesRequest<TypeConfig>,
-    ) -> Result<AppendEntriesResponse<TypeConfig>, String> {
+    async fn append(&self, rpc: AppendEntriesRequest<TypeConfig>) -> Result<AppendEntriesResponse<TypeConfig>, String> {
         self.raft.append_entries(rpc).await.map_err(|error| error.to_string())
     }
 

@@ -113,9 +113,16 @@ impl Assembler {
             None if head.part == 0 => Ok(self.wait(head, body.to_vec())),
             Some((before, mut bytes)) if head.follows(before) => {
                 bytes.extend_from_slice(body);
-                if head.part + 1 == head.parts { decode_entry(head, &bytes).map(Some) } else { Ok(self.wait(head, bytes)) }
+                if head.part + 1 == head.parts {
+                    decode_entry(head, &bytes).map(Some)
+                } else {
+                    Ok(self.wait(head, bytes))
+                }
             }
-            _ => Err(format!("entry {} lacks a part", head.index)),
+            other => {
+                let index = other.map_or(head.index, |(before, _)| before.index);
+                Err(format!("entry {index} lacks a part"))
+            }
         }
     }
 
@@ -169,7 +176,10 @@ impl Head {
         }
         let number = |from: usize, to: usize| head[from..to].iter().rev().fold(0, |n, b| n << 8 | u64::from(*b));
         let short = |from: usize| u16::from_le_bytes([head[from], head[from + 1]]);
-        Ok((Self { kind: head[1], index: number(2, 10), term: number(10, 18), part: short(18), parts: short(20) }, body))
+        Ok((
+            Self { kind: head[1], index: number(2, 10), term: number(10, 18), part: short(18), parts: short(20) },
+            body,
+        ))
     }
 
     fn follows(self, before: Self) -> bool {

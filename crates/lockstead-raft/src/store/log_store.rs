@@ -1,11 +1,13 @@
 //! The log and the vote, on sled, as openraft wants them.
 
 use std::fmt::Debug;
+use std::fs::{File, TryLockError};
 use std::io;
 use std::ops::{Bound, RangeBounds};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use openraft::OptionalSend;
 use openraft::storage::{IOFlushed, LogState, RaftLogReader, RaftLogStorage};
@@ -25,6 +27,9 @@ const READ_BYTES_MAX: u64 = 1 << 20;
 const ROOM_BYTES: u64 = 1_024;
 /// Units of room in the writer's queue: 64 MiB. openraft has far less in flight; this bounds it whatever it does.
 const ROOM_MAX: u32 = 65_536;
+/// How often, and how long after the last time, it is tried whether an earlier sled of this process is gone.
+const FREE_TRIES: u32 = 1_000;
+const FREE_PAUSE: Duration = Duration::from_millis(5);
 
 /// A node's log and vote. Cheap to clone; all clones are one log.
 ///
@@ -247,8 +252,10 @@ impl RaftLogStorage<TypeConfig> for LogStore {
     }
 }
 
-fn open_sled(dir: &Path) -> Result<sled::Db, OpenError> {
-    prepare(dir).map_err(|source| OpenError::Io { path: dir.to_owned(), source })?;
+pub(super) fn open_sled(dir: &Path) -> Result<sled::Db, OpenError> {
+    prepare(dir)
+        .and_then(|()| wait_until_free(&dir.join("db")))
+        .map_err(|source| OpenError::Io { path: dir.to_owned(), source })?;
     sled::Config::new()
         .path(dir)
         // A leaf with values above a quarter of this would go to a blob file, which is never synced.
@@ -258,6 +265,24 @@ fn open_sled(dir: &Path) -> Result<sled::Db, OpenError> {
         .flush_every_ms(Some(500))
         .open()
         .map_err(|error| sled_refuses(dir, error))
+}
+
+/// Waits for the threads of a sled that this process closed a moment ago: they let go of its file only when their last
+/// task is done. The lock of the data directory keeps other processes away.
+fn wait_until_free(file: &Path) -> io::Result<()> {
+    for _ in 0..FREE_TRIES {
+        let tried = match File::open(file) {
+            Ok(file) => file.try_lock(),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        match tried {
+            Err(TryLockError::WouldBlock) => thread::sleep(FREE_PAUSE),
+            Err(TryLockError::Error(error)) => return Err(error),
+            Ok(()) => return Ok(()),
+        }
+    }
+    Err(io::Error::new(io::ErrorKind::WouldBlock, "its database is locked"))
 }
 
 /// Makes the directory, and removes what a crash within sled's own snapshot leaves.
@@ -278,7 +303,7 @@ fn durable_from_start(dir: &Path, db: &sled::Db) -> io::Result<SledDisk> {
     let mut disk = SledDisk::open(db.clone(), &dir.join("db"))?;
     disk.flush()?;
     disk.sync()?;
-    std::fs::File::open(dir.join("conf"))?.sync_all()?;
+    File::open(dir.join("conf"))?.sync_all()?;
     let blobs = dir.join("blobs");
     if std::fs::read_dir(&blobs)?.next().is_some() {
         tracing::error!(dir = %blobs.display(), "sled wrote blob files, which it never syncs: they may be lost");

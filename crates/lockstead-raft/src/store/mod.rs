@@ -24,7 +24,9 @@ mod trees;
 mod writer;
 
 pub(crate) use log_store::LogStore;
-pub(crate) use machine::{Machine, StateMachine};
+#[cfg(test)]
+pub(crate) use machine::Machine;
+pub(crate) use machine::StateMachine;
 
 /// What a node counts of its log. Clones count together.
 #[derive(Clone, Debug)]

@@ -15,8 +15,8 @@ use lockstead_core::{ClusterId, Residue};
 
 use super::codec::{Why, decode_all};
 use super::disk::sync_dir;
-use crate::identity::ClusterCell;
 use crate::OpenError;
+use crate::identity::ClusterCell;
 use crate::types::{SnapshotData, SnapshotMeta};
 
 const FILE_VERSION: u8 = 1;
@@ -156,8 +156,8 @@ impl SnapshotFiles {
             return Err(format!("version {} is unknown", head[0]));
         }
         self.check_cluster(head[1..CRC_AT].iter().rev().fold(0, |id, byte| id << 8 | u128::from(*byte)))?;
-        let (meta, used) = bincode::serde::decode_from_slice(rest, bincode::config::standard())
-            .map_err(|error| error.to_string())?;
+        let (meta, used) =
+            bincode::serde::decode_from_slice(rest, bincode::config::standard()).map_err(|error| error.to_string())?;
         let data = rest[used..].to_vec();
         Contents::decode(&data)?;
         if path.file_name().is_none_or(|name| *name != *file_name(&meta)) {

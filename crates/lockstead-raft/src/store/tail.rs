@@ -132,8 +132,8 @@ impl Tail {
     }
 
     /// The committed log id if it was not saved since it changed.
-    pub(super) fn take_unsaved_committed(&mut self) -> Option<Option<LogId>> {
-        std::mem::take(&mut self.committed_unsaved).then_some(self.committed)
+    pub(super) fn take_unsaved_committed(&mut self) -> Option<LogId> {
+        if std::mem::take(&mut self.committed_unsaved) { self.committed } else { None }
     }
 
     /// How to read the entries from `start` up to and without `end` that the log has, `bytes_max` of them and at least one.

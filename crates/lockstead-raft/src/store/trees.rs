@@ -53,7 +53,7 @@ impl Trees {
         while let Some(entry) = rest.first() {
             let first = tree_of(entry.log_id.index());
             let (now, later) = rest.split_at(rest.partition_point(|e| tree_of(e.log_id.index()) == first));
-            self.insert_into(&self.tree(first)?, now)?;
+            insert_into(&self.tree(first)?, now)?;
             rest = later;
         }
         Ok(())
@@ -129,11 +129,8 @@ impl Trees {
         self.put(VOTE, vote)
     }
 
-    pub(super) fn put_committed(&self, committed: Option<LogId>) -> sled::Result<()> {
-        match committed {
-            Some(committed) => self.put(COMMITTED, &committed),
-            None => self.facts.remove(COMMITTED).map(|_| ()),
-        }
+    pub(super) fn put_committed(&self, committed: &LogId) -> sled::Result<()> {
+        self.put(COMMITTED, committed)
     }
 
     fn put<T: Serialize>(&self, name: &str, fact: &T) -> sled::Result<()> {
@@ -143,20 +140,6 @@ impl Trees {
     fn fact<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, ScanError> {
         let Some(bytes) = self.facts.get(name).map_err(ScanError::Sled)? else { return Ok(None) };
         codec::decode_fact(&bytes).map(Some).map_err(|why| ScanError::Damaged(format!("{name}: {why}")))
-    }
-
-    fn insert_into(&self, tree: &sled::Tree, entries: &[Entry]) -> sled::Result<()> {
-        let mut values: Vec<_> = entries.iter().flat_map(codec::encode_entry).collect();
-        if values.len() == 1 {
-            let (key, value) = values.remove(0);
-            return tree.insert(key, value).map(|_| ());
-        }
-        // One atomic batch: a crash leaves no entry without some of its parts.
-        let mut batch = sled::Batch::default();
-        for (key, value) in values {
-            batch.insert(key, value);
-        }
-        tree.apply_batch(batch)
     }
 
     fn tree(&self, first: u64) -> sled::Result<sled::Tree> {
@@ -188,6 +171,20 @@ pub(super) enum ScanError {
     Damaged(Why),
     /// sled could not read it.
     Sled(sled::Error),
+}
+
+fn insert_into(tree: &sled::Tree, entries: &[Entry]) -> sled::Result<()> {
+    let mut values: Vec<_> = entries.iter().flat_map(codec::encode_entry).collect();
+    if values.len() == 1 {
+        let (key, value) = values.remove(0);
+        return tree.insert(key, value).map(|_| ());
+    }
+    // One atomic batch: a crash leaves no entry without some of its parts.
+    let mut batch = sled::Batch::default();
+    for (key, value) in values {
+        batch.insert(key, value);
+    }
+    tree.apply_batch(batch)
 }
 
 fn tree_of(index: u64) -> u64 {

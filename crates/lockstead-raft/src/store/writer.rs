@@ -101,7 +101,7 @@ impl Writer {
         self.commit(group, committed);
     }
 
-    fn commit(&mut self, group: Vec<Queued>, committed: Option<Option<LogId>>) {
+    fn commit(&mut self, group: Vec<Queued>, committed: Option<LogId>) {
         let result = self.shared.check().and_then(|()| self.write(&group, committed));
         if let Err(error) = &result {
             self.fail(error);
@@ -114,12 +114,12 @@ impl Writer {
         }
     }
 
-    fn write(&mut self, group: &[Queued], committed: Option<Option<LogId>>) -> io::Result<()> {
+    fn write(&mut self, group: &[Queued], committed: Option<LogId>) -> io::Result<()> {
         for queued in group {
             self.insert(&queued.op).map_err(io_error)?;
         }
         if let Some(committed) = committed {
-            self.trees.put_committed(committed).map_err(io_error)?;
+            self.trees.put_committed(&committed).map_err(io_error)?;
             self.unsynced = true;
         }
         if group.is_empty() { Ok(()) } else { self.make_durable(group.len()) }
@@ -197,7 +197,10 @@ impl Op {
 
 fn answer(group: Vec<Queued>, result: &io::Result<()>) {
     for queued in group {
-        let result = result.as_ref().map(|()| ()).map_err(|error| io::Error::new(error.kind(), error.to_string()));
+        let result = match result {
+            Ok(()) => Ok(()),
+            Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
+        };
         match queued.op {
             Op::Append { done, .. } => done.io_completed(result),
             // A caller that no longer waits needs no answer.

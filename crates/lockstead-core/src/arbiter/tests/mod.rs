@@ -260,8 +260,8 @@ fn show_outcome(outcome: &Outcome) -> String {
 fn show_holders(holders: &[crate::request::HolderView]) -> String {
     let show = |holder: &crate::request::HolderView| {
         let owner = holder.owner.as_ref().map_or("-", OwnerName::as_str);
-        let labels: String = holder.metadata.labels().iter().map(|(_, value)| format!(" {value}")).collect();
-        format!("#{} {owner} left={}{labels}", holder.fence.0, holder.left_ms)
+        let hold = format!("#{} {owner} left={}", holder.fence.0, holder.left_ms);
+        holder.metadata.labels().iter().fold(hold, |text, (_, value)| text + " " + value)
     };
     format!("[{}]", holders.iter().map(show).collect::<Vec<_>>().join(", "))
 }

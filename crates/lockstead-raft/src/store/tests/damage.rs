@@ -6,6 +6,7 @@ use openraft::storage::RaftLogStorage;
 
 use super::{append, batch, blank, blanks, log_id, open, try_open};
 use crate::OpenError;
+use crate::store::log_store::open_sled;
 use crate::types::Vote;
 
 async fn filled(dir: &Path) {
@@ -21,7 +22,7 @@ async fn check(change: impl FnOnce(&sled::Tree, &sled::Tree)) -> String {
     let dir = tempfile::tempdir().unwrap();
     filled(dir.path()).await;
     {
-        let db = sled::open(dir.path()).unwrap();
+        let db = open_sled(dir.path()).unwrap();
         change(&db.open_tree("log-0000000000000000").unwrap(), &db.open_tree("facts").unwrap());
         db.flush().unwrap();
     }
@@ -103,7 +104,7 @@ async fn what_was_purged_is_not_looked_at() {
     let dir = tempfile::tempdir().unwrap();
     filled(dir.path()).await;
     {
-        let db = sled::open(dir.path()).unwrap();
+        let db = open_sled(dir.path()).unwrap();
         flip(&db.open_tree("log-0000000000000000").unwrap(), &1_u64.to_be_bytes(), 3);
         db.flush().unwrap();
     }

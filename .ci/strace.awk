@@ -1,0 +1,135 @@
+# Checks, in the strace output of one node, that the log was synced before what was said because of it.
+#
+# Called with -v api=PORT -v peer=PORT. Needs strace -f -yy -xx of recvfrom, read, readv, sendto, write, writev, sendmsg,
+# pwrite64 and fdatasync. Lines come in the order in which the calls began and ended, so line numbers stand for time.
+#
+# Three rules. Between the receipt of
+#   append: a Raft append that carries a lock named sync-order-..., and its acknowledgement to the leader;
+#   vote:   a request for a vote, and the answer that grants it;
+#   200:    a client's request about a lock named sync-order-two-..., and its HTTP 200
+# the log file was written, then a sync of it began, and that sync returned 0 before the answer was begun.
+# (In a cluster of two the leader's own sync is needed for a commit; in one of three two followers are enough.)
+#
+# A peer connection carries frames: length (4 bytes), version (1), body. Its first frame is the hello. A Raft call is
+# (number, kind, ...): 0 append, 1 vote; its answer is (number, 0 for ok, kind, ...).
+
+BEGIN {
+    for (i = 0; i < 16; i++) nibble[substr("0123456789abcdef", i + 1, 1)] = i
+    name_any = hex("sync-order-"); name_two = hex("sync-order-two-"); post = hex("POST /v1/locks/"); ok200 = hex("HTTP/1.1 200")
+}
+
+{ thread = $1; text = $0; sub(/^[0-9]+ +/, "", text) }
+
+/ <unfinished \.\.\.>$/ {
+    sub(/ *<unfinished \.\.\.>$/, "", text)
+    begun[thread] = text; begin(thread, text); next
+}
+text ~ /^<\.\.\. [a-z0-9_]+ resumed>/ {
+    sub(/^<\.\.\. [a-z0-9_]+ resumed>/, "", text)
+    if (thread in begun) { end(thread, begun[thread] text); delete begun[thread] }
+    next
+}
+text ~ /^[a-z0-9_]+\(/ { begin(thread, text); end(thread, text) }
+
+# A call begins: what is written may be on its way from here on.
+function begin(thread, text) {
+    if (text ~ /^fdatasync\([0-9]+<[^>]*\/log\/db>/) covers[thread] = written
+    else if (text ~ /^(sendto|write|writev|sendmsg)\(/) said(connection(text), bytes(text))
+}
+
+# A call has ended: what it did is done.
+function end(thread, text) {
+    if (text ~ /^fdatasync\([0-9]+<[^>]*\/log\/db>/) { if (text ~ / = 0$/ && covers[thread] > synced) synced = covers[thread] }
+    else if (text ~ /^pwrite64\([0-9]+<[^>]*\/log\/db>/) written = NR
+    else if (text ~ /^(recvfrom|read|readv)\(/ && text ~ / = [1-9][0-9]*$/) heard(connection(text), bytes(text))
+}
+
+function heard(conn, data) {
+    if (index(conn, ":" peer "->")) {
+        if (!(conn in greeted)) { greeted[conn] = 1; return }
+    } else if (!index(conn, ":" api "->")) {
+        return
+    } else if (index(data, post) == 1) {
+        delete asked[conn]
+    }
+    asked[conn] = asked[conn] data
+    asked_at[conn] = NR
+}
+
+function said(conn, data) {
+    if (!(conn in asked_at)) return
+    if (index(conn, ":" peer "->")) {
+        if (is_append_ack(asked[conn], data)) judge("append", asked_at[conn])
+        else if (is_granted_vote(asked[conn], data)) judge("vote", asked_at[conn])
+    } else if (index(data, ok200) == 1 && index(asked[conn], name_two)) judge("200", asked_at[conn])
+    delete asked_at[conn]; delete asked[conn]
+}
+
+function judge(rule, received) {
+    checked[rule]++
+    if (synced > received) return
+    broken[rule]++
+    if (!quiet) printf "line %d: %s answered without a sync since line %d\n", NR, rule, received
+}
+
+function is_append_ack(call, answer,    kind) {
+    if (!index(call, name_any)) return 0
+    at = 11
+    if (number(call) == 0 || number(call) != 0) return 0
+    at = 11; number(answer)
+    if (number(answer) != 0 || number(answer) != 0) return 0
+    kind = number(answer)
+    return kind == 0 || kind == 1
+}
+
+function is_granted_vote(call, answer) {
+    at = 11
+    if (number(call) == 0 || number(call) != 1) return 0
+    at = 11; number(answer)
+    if (number(answer) != 0 || number(answer) != 1) return 0
+    number(answer)
+    if (number(answer) == 1) number(answer)
+    number(answer)
+    return number(answer) == 1
+}
+
+# The number at hex position `at`, which moves behind it: one byte, or 251, 252, 253 and 2, 4, 8 bytes.
+function number(data,    first, size, value, factor) {
+    first = byte(data, at); at += 2
+    size = first == 251 ? 2 : first == 252 ? 4 : first == 253 ? 8 : 0
+    if (!size) return first
+    for (factor = 1; size > 0; size--) { value += byte(data, at) * factor; factor *= 256; at += 2 }
+    return value
+}
+
+function byte(data, at) { return nibble[substr(data, at, 1)] * 16 + nibble[substr(data, at + 1, 1)] }
+
+# The connection of a call: the text between the first < and > of its descriptor, -> inside included.
+function connection(text,    from) {
+    from = index(text, "<TCP:[")
+    return from && from < 16 ? substr(text, from, index(text, "]>") - from) : ""
+}
+
+# All bytes that a call shows, as hex digits.
+function bytes(text,    all, rest) {
+    rest = text
+    while (match(rest, /"(\\x[0-9a-f][0-9a-f])*"/)) {
+        all = all substr(rest, RSTART + 1, RLENGTH - 2)
+        rest = substr(rest, RSTART + RLENGTH)
+    }
+    gsub(/\\x/, "", all)
+    return all
+}
+
+function hex(ascii,    i, all) {
+    for (i = 1; i <= length(ascii); i++) all = all sprintf("%02x", code(substr(ascii, i, 1)))
+    return all
+}
+
+function code(letter,    i) {
+    for (i = 32; i < 127; i++) if (sprintf("%c", i) == letter) return i
+}
+
+END {
+    printf "append %d %d vote %d %d 200 %d %d\n", checked["append"], broken["append"], checked["vote"], broken["vote"], checked["200"], broken["200"]
+}

@@ -1,0 +1,207 @@
+//! A cluster of nodes in this process.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::Duration;
+
+use lockstead_core::{
+    Acquire, Get, Grant, LockKey, LockName, Metadata, NodeId, Op, Outcome, OwnerName, Proof, Release, Renew, RequestId,
+    Token, Ttl,
+};
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio::time::{Instant, sleep};
+
+use super::links::Link;
+use crate::{JoinAs, JoinError, Replica, ReplicaConfig, Reply, SubmitError};
+
+/// How long a test waits for something that takes a second on an idle machine.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+pub(super) struct Cluster {
+    nodes: Vec<Replica>,
+    ports: Vec<u16>,
+    links: HashMap<(NodeId, NodeId), Link>,
+    size: u64,
+    _dirs: Vec<TempDir>,
+}
+
+impl Cluster {
+    /// Founds a cluster of `size` voters.
+    pub(super) async fn start(size: u64) -> Self {
+        let cluster = Self::start_empty(size).await;
+        cluster.node(1).bootstrap().await.unwrap();
+        for id in 2..=size {
+            cluster.join(id, JoinAs::Voter).await.unwrap();
+        }
+        until("every node knows that all vote", || {
+            cluster.nodes.iter().all(|node| node.readiness().is_ok() && node.view().members.len() as u64 == size)
+        })
+        .await;
+        cluster
+    }
+
+    /// Starts `size` nodes on empty directories.
+    pub(super) async fn start_empty(size: u64) -> Self {
+        let mut links = HashMap::new();
+        for from in 1..=size {
+            for to in (1..=size).filter(|to| *to != from) {
+                links.insert((from, to), Link::start().await);
+            }
+        }
+        let mut cluster = Self { nodes: Vec::new(), ports: Vec::new(), links, size, _dirs: Vec::new() };
+        for id in 1..=size {
+            cluster.start_node(id).await;
+        }
+        cluster
+    }
+
+    async fn start_node(&mut self, node_id: NodeId) {
+        let dir = tempfile::tempdir().unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let to_me = self.links.iter().filter(|((_, to), _)| *to == node_id);
+        to_me.for_each(|(_, link)| link.aim_at(port));
+        let from_me = self.links.iter().filter(|((from, _), _)| *from == node_id);
+        let config = ReplicaConfig {
+            node_id,
+            data_dir: dir.path().join("data"),
+            advertise_peer: format!("127.0.0.1:{port}"),
+            advertise_api: format!("127.0.0.1:{}", 1_000 + node_id),
+            peer_routes: from_me.map(|((_, to), link)| (*to, link.address.clone())).collect::<BTreeMap<_, _>>(),
+            heartbeat_ms: 50,
+            election_min_ms: 300,
+            election_max_ms: 600,
+            tick_ms: 250,
+            locks_max: 1_000,
+        };
+        self.nodes.push(Replica::open(config, listener).await.unwrap());
+        self.ports.push(port);
+        self._dirs.push(dir);
+    }
+
+    pub(super) fn node(&self, node_id: NodeId) -> &Replica {
+        &self.nodes[usize::try_from(node_id).unwrap() - 1]
+    }
+
+    pub(super) async fn join(&self, node_id: NodeId, join_as: JoinAs) -> Result<(), JoinError> {
+        let peers: Vec<String> = self.ports.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+        let ends = Instant::now() + PATIENCE;
+        loop {
+            match self.node(node_id).join(&peers[..1], join_as).await {
+                Err(JoinError::NotYet(_)) if Instant::now() < ends => sleep(Duration::from_millis(20)).await,
+                joined => return joined,
+            }
+        }
+    }
+
+    /// The one leader that all nodes name.
+    pub(super) async fn leader(&self) -> NodeId {
+        let everybody: Vec<NodeId> = (1..=self.size).collect();
+        self.leader_of(&everybody).await
+    }
+
+    /// The one leader that these nodes name, one of them.
+    pub(super) async fn leader_of(&self, nodes: &[NodeId]) -> NodeId {
+        let named = || {
+            let mut named: Vec<_> = nodes.iter().map(|id| self.node(*id).leader().map(|leader| leader.node_id)).collect();
+            named.dedup();
+            (named.len() == 1).then(|| named[0]).flatten().filter(|leader| nodes.contains(leader))
+        };
+        until("the nodes name one leader of their own", || named().is_some()).await;
+        named().unwrap_or(0)
+    }
+
+    /// The nodes other than `node_id`.
+    pub(super) fn others(&self, node_id: NodeId) -> Vec<NodeId> {
+        (1..=self.size).filter(|id| *id != node_id).collect()
+    }
+
+    /// Cuts a node off from all others, or ends that.
+    pub(super) fn isolate(&self, node_id: NodeId, isolated: bool) {
+        let touching = self.links.iter().filter(|((from, to), _)| *from == node_id || *to == node_id);
+        touching.for_each(|(_, link)| link.set_open(!isolated));
+    }
+
+    pub(super) async fn submit(&self, node_id: NodeId, op: Op) -> Result<Reply, SubmitError> {
+        let wait_ms = if let Op::Acquire(acquire) = &op { acquire.wait_ms } else { 0 };
+        self.node(node_id).submit(op, Duration::from_millis(wait_ms + 5_000)).await
+    }
+
+    /// Acquires and expects a grant.
+    pub(super) async fn grant(&self, node_id: NodeId, op: Op) -> Grant {
+        match self.submit(node_id, op).await {
+            Ok(Reply { outcome: Outcome::Granted(grant), .. }) => grant,
+            other => panic!("no grant: {other:?}"),
+        }
+    }
+}
+
+/// Waits until `reached`; the condition is looked at every few milliseconds.
+pub(super) async fn until(what: &str, mut reached: impl FnMut() -> bool) {
+    let ends = Instant::now() + PATIENCE;
+    while !reached() {
+        assert!(Instant::now() < ends, "in time: {what}");
+        sleep(Duration::from_millis(5)).await;
+    }
+}
+
+pub(super) fn lock(name: &str) -> LockKey {
+    LockKey::in_default(&LockName::parse(name).unwrap())
+}
+
+fn ttl(ttl_ms: i64) -> Ttl {
+    Ttl::from_request(Some(ttl_ms), Ttl::MAX_MS_DEFAULT).unwrap()
+}
+
+/// An acquire of `name`; the rest by the builder's methods.
+pub(super) fn acquire(name: &str) -> AcquireBuilder {
+    AcquireBuilder(Acquire {
+        lock: lock(name),
+        ttl: ttl(30_000),
+        wait_ms: 0,
+        queued_ms: 0,
+        owner: None,
+        request_id: None,
+        metadata: Metadata::default(),
+    })
+}
+
+pub(super) struct AcquireBuilder(Acquire);
+
+impl AcquireBuilder {
+    pub(super) fn ttl_ms(mut self, ttl_ms: i64) -> Self {
+        self.0.ttl = ttl(ttl_ms);
+        self
+    }
+
+    pub(super) fn wait_ms(mut self, wait_ms: u64) -> Self {
+        self.0.wait_ms = wait_ms;
+        self
+    }
+
+    pub(super) fn owner(mut self, owner: &str) -> Self {
+        self.0.owner = Some(OwnerName::parse(owner).unwrap());
+        self
+    }
+
+    pub(super) fn request_id(mut self, request_id: &str) -> Self {
+        self.0.request_id = Some(RequestId::parse(request_id).unwrap());
+        self
+    }
+
+    pub(super) fn op(self) -> Op {
+        Op::Acquire(self.0)
+    }
+}
+
+pub(super) fn release(name: &str, token: Token) -> Op {
+    Op::Release(Release { lock: lock(name), token: Some(token) })
+}
+
+pub(super) fn renew(name: &str, token: Token, ttl_ms: i64) -> Op {
+    Op::Renew(Renew { lock: lock(name), proof: Proof::Token(Some(token)), ttl: ttl(ttl_ms) })
+}
+
+pub(super) fn get(name: &str) -> Op {
+    Op::Get(Get { lock: lock(name) })
+}

@@ -1,0 +1,102 @@
+//! Health, metrics, and the view of the cluster.
+
+use lockstead_core::Incarnation;
+use lockstead_raft::{MemberView, NotReady, Role, SnapshotView};
+
+use crate::fake_node::{CLUSTER, answer, empty_view, grant};
+use crate::wire::Server;
+
+#[tokio::test]
+async fn livez_is_live_whatever_the_node_says() {
+    let server = Server::start(vec![]).await;
+    server.node.known.lock().unwrap().readiness = Err(NotReady::NotJoined);
+    let answer = server.get("/livez").await;
+    assert_eq!((answer.status, answer.body.as_str()), (200, r#"{"status":"live"}"#));
+}
+
+#[tokio::test]
+async fn readyz_gives_the_reason() {
+    let server = Server::start(vec![]).await;
+    assert_eq!(server.get("/readyz?verbose").await.body, r#"{"status":"ready"}"#);
+    for (not_ready, reason) in [
+        (NotReady::NotJoined, "not_joined"),
+        (NotReady::NotVoter, "not_voter"),
+        (NotReady::CatchingUp, "catching_up"),
+        (NotReady::NoLeader, "no_leader"),
+    ] {
+        let message = not_ready.to_string();
+        server.node.known.lock().unwrap().readiness = Err(not_ready);
+        let answer = server.get("/readyz").await;
+        assert_eq!((answer.status, answer.header("retry-after")), (503, Some("1")));
+        assert_eq!(answer.body, format!(r#"{{"status":"not_ready","reason":"{reason}","message":"{message}"}}"#));
+    }
+}
+
+#[tokio::test]
+async fn an_empty_node_shows_its_view() {
+    let server = Server::start(vec![]).await;
+    let answer = server.get("/v1/admin/cluster").await;
+    let expected = concat!(
+        r#"{"cluster_id":null,"node_id":3,"peer":"10.0.0.3:7900","bootstrapping":true,"leader":null,"term":0,"#,
+        r#""last_log":0,"committed":0,"applied":0,"lease_ms":0,"failures_tolerated":0,"snapshot":null,"#,
+        r#""tail":{"entries":0,"bytes":0},"live_records":0,"disk_bytes":0,"members":[]}"#
+    );
+    assert_eq!((answer.status, answer.body.as_str()), (200, expected));
+}
+
+#[tokio::test]
+async fn a_member_shows_what_is_known_of_the_others() {
+    let server = Server::start(vec![]).await;
+    let mut view = empty_view();
+    view.cluster_id = Some(CLUSTER);
+    view.snapshot = Some(SnapshotView { index: 5, built_at: 6, bytes: 7 });
+    view.members = vec![MemberView {
+        id: 2,
+        role: Role::Leader,
+        api: "a:1".to_owned(),
+        peer: "p:1".to_owned(),
+        incarnation: Incarnation(0xf),
+        version: "0.1.0".to_owned(),
+        reachable: Some(true),
+        last_contact_ms: None,
+        matched: Some(9),
+        lag: Some(0),
+    }];
+    server.node.known.lock().unwrap().view = view;
+    let body = server.get("/v1/admin/cluster").await.body;
+    let member = concat!(
+        r#""members":[{"id":2,"role":"leader","api":"a:1","peer":"p:1","incarnation":"000000000000000f","#,
+        r#""version":"0.1.0","reachable":true,"last_contact_ms":null,"matched":9,"lag":0}]"#
+    );
+    for part in [
+        member,
+        r#""snapshot":{"index":5,"built_at":6,"bytes":7}"#,
+        r#""cluster_id":"00000000000000000000000000abcdef""#,
+    ] {
+        assert!(body.contains(part), "{part} in {body}");
+    }
+}
+
+#[tokio::test]
+async fn metrics_count_by_route_and_never_show_what_callers_chose() {
+    let server = Server::start(vec![answer(grant(1)), answer(grant(1))]).await;
+    for _ in 0..2 {
+        let body = r#"{"name":"chosen-name","owner":"chosen-owner"}"#;
+        assert_eq!(server.post("/v1/locks/acquire", body).await.status, 200);
+    }
+    server.get("/chosen-path?x=chosen-query").await;
+    let answer = server.get("/metrics").await;
+    let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    assert_eq!((answer.status, answer.header("content-type")), (200, Some(content_type)));
+    for line in [
+        r#"lockstead_http_requests_total{route="/v1/locks/acquire",code="200"} 2"#,
+        r#"lockstead_http_requests_total{route="unknown",code="404"} 1"#,
+        r#"lockstead_http_request_seconds_count{route="/v1/locks/acquire"} 2"#,
+        "fake_of_the_node 7",
+        "# EOF",
+    ] {
+        assert!(answer.body.lines().any(|shown| shown == line), "{line} in {}", answer.body);
+    }
+    assert!(answer.body.contains("\nlockstead_http_connections "), "{}", answer.body);
+    assert!(!answer.body.contains("chosen") && !answer.body.contains("abab"), "{}", answer.body);
+}

@@ -1,0 +1,23 @@
+//! Clusters of real processes under faults. `LOCKSTEAD_TEST_SCALE=full` takes the full sizes.
+
+#[path = "../harness/mod.rs"]
+mod harness;
+
+mod abandoned;
+mod basics;
+mod cut_off;
+mod failover;
+mod herd;
+mod identity;
+mod lost_answers;
+mod names;
+mod queues;
+mod quorum;
+mod renewals;
+mod restarts;
+mod slow_clients;
+mod stale_tokens;
+mod stalls;
+mod strain;
+mod turmoil;
+mod values;
