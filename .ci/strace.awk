@@ -10,12 +10,17 @@
 # the log file was written, then a sync of it began, and that sync returned 0 before the answer was begun.
 # (In a cluster of two the leader's own sync is needed for a commit; in one of three two followers are enough.)
 #
+# A new leader sends again what a follower has already. So of what was logged in the cluster of three, only appends from
+# before the first request for a vote count.
+#
 # A peer connection carries frames: length (4 bytes), version (1), body. Its first frame is the hello. A Raft call is
-# (number, kind, ...): 0 append, 1 vote; its answer is (number, 0 for ok, kind, ...).
+# (number, kind, ...): 0 append, 1 vote, 2 would-be vote; its answer is (number, 0 for ok, kind, ...).
 
 BEGIN {
     for (i = 0; i < 16; i++) nibble[substr("0123456789abcdef", i + 1, 1)] = i
-    name_any = hex("sync-order-"); name_two = hex("sync-order-two-"); post = hex("POST /v1/locks/"); ok200 = hex("HTTP/1.1 200")
+    name_any = hex("sync-order-"); name_two = hex("sync-order-two-")
+    post = hex("POST /v1/locks/"); ok200 = hex("HTTP/1.1 200")
+    log_file = hex("/log/db", "\\x")
 }
 
 { thread = $1; text = $0; sub(/^[0-9]+ +/, "", text) }
@@ -33,16 +38,18 @@ text ~ /^[a-z0-9_]+\(/ { begin(thread, text); end(thread, text) }
 
 # A call begins: what is written may be on its way from here on.
 function begin(thread, text) {
-    if (text ~ /^fdatasync\([0-9]+<[^>]*\/log\/db>/) covers[thread] = written
+    if (on_log("fdatasync", text)) covers[thread] = written
     else if (text ~ /^(sendto|write|writev|sendmsg)\(/) said(connection(text), bytes(text))
 }
 
 # A call has ended: what it did is done.
 function end(thread, text) {
-    if (text ~ /^fdatasync\([0-9]+<[^>]*\/log\/db>/) { if (text ~ / = 0$/ && covers[thread] > synced) synced = covers[thread] }
-    else if (text ~ /^pwrite64\([0-9]+<[^>]*\/log\/db>/) written = NR
+    if (on_log("fdatasync", text)) { if (text ~ / = 0$/ && covers[thread] > synced) synced = covers[thread] }
+    else if (on_log("pwrite64", text)) written = NR
     else if (text ~ /^(recvfrom|read|readv)\(/ && text ~ / = [1-9][0-9]*$/) heard(connection(text), bytes(text))
 }
+
+function on_log(call, text) { return index(text, call "(") == 1 && index(text, log_file ">") }
 
 function heard(conn, data) {
     if (index(conn, ":" peer "->")) {
@@ -58,10 +65,14 @@ function heard(conn, data) {
 
 function said(conn, data) {
     if (!(conn in asked_at)) return
-    if (index(conn, ":" peer "->")) {
-        if (is_append_ack(asked[conn], data)) judge("append", asked_at[conn])
-        else if (is_granted_vote(asked[conn], data)) judge("vote", asked_at[conn])
-    } else if (index(data, ok200) == 1 && index(asked[conn], name_two)) judge("200", asked_at[conn])
+    if (index(conn, ":" api "->")) {
+        if (index(data, ok200) == 1 && index(asked[conn], name_two)) judge("200", asked_at[conn])
+    } else if (raft_call(asked[conn]) == 0) {
+        if (is_new(asked[conn]) && is_append_ack(data)) judge("append", asked_at[conn])
+    } else if (raft_call(asked[conn]) == 1) {
+        elections = 1
+        if (is_granted_vote(data)) judge("vote", asked_at[conn])
+    }
     delete asked_at[conn]; delete asked[conn]
 }
 
@@ -72,21 +83,27 @@ function judge(rule, received) {
     if (!quiet) printf "line %d: %s answered without a sync since line %d\n", NR, rule, received
 }
 
-function is_append_ack(call, answer,    kind) {
-    if (!index(call, name_any)) return 0
+# The kind of a Raft call; -1 for what is none (forwarded requests have their kind first, and 0 is no call's number).
+function raft_call(call) {
     at = 11
-    if (number(call) == 0 || number(call) != 0) return 0
-    at = 11; number(answer)
-    if (number(answer) != 0 || number(answer) != 0) return 0
-    kind = number(answer)
-    return kind == 0 || kind == 1
+    return number(call) == 0 ? -1 : number(call)
 }
 
-function is_granted_vote(call, answer) {
+function is_new(call) { return index(call, name_two) || (index(call, name_any) && !elections) }
+
+# Moves behind (number, 0 for ok, kind) if the answer begins with them.
+function is_answer(answer, kind) {
     at = 11
-    if (number(call) == 0 || number(call) != 1) return 0
-    at = 11; number(answer)
-    if (number(answer) != 0 || number(answer) != 1) return 0
+    number(answer)
+    return number(answer) == 0 && number(answer) == kind
+}
+
+# Success, in full or for the first of the entries.
+function is_append_ack(answer) { return is_answer(answer, 0) && number(answer) <= 1 }
+
+# After the vote (term, voted for or not, committed) comes whether it was granted.
+function is_granted_vote(answer) {
+    if (!is_answer(answer, 1)) return 0
     number(answer)
     if (number(answer) == 1) number(answer)
     number(answer)
@@ -121,8 +138,9 @@ function bytes(text,    all, rest) {
     return all
 }
 
-function hex(ascii,    i, all) {
-    for (i = 1; i <= length(ascii); i++) all = all sprintf("%02x", code(substr(ascii, i, 1)))
+# The hex digits of a text, each pair behind a mark.
+function hex(ascii, mark,    i, all) {
+    for (i = 1; i <= length(ascii); i++) all = all mark sprintf("%02x", code(substr(ascii, i, 1)))
     return all
 }
 
@@ -131,5 +149,6 @@ function code(letter,    i) {
 }
 
 END {
-    printf "append %d %d vote %d %d 200 %d %d\n", checked["append"], broken["append"], checked["vote"], broken["vote"], checked["200"], broken["200"]
+    printf "append %d %d vote %d %d ", checked["append"], broken["append"], checked["vote"], broken["vote"]
+    printf "200 %d %d\n", checked["200"], broken["200"]
 }

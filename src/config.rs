@@ -169,7 +169,7 @@ fn read(path: &Path) -> Result<ServeOptions, Failure> {
 /// The parser's message names the key; its picture of the line would not survive as one line.
 fn parse(text: &str) -> Result<ServeOptions, String> {
     toml::from_str(text).map_err(|error: toml::de::Error| {
-        let line = error.span().map_or(1, |span| text[..span.start].lines().count().max(1));
+        let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
         let source = text.lines().nth(line - 1).unwrap_or_default().trim();
         format!("line {line} ({source}): {}", error.message())
     })

@@ -1,6 +1,7 @@
 //! `lockstead status`.
 
 use lockstead_client::api::{ClusterAnswer, MemberBody, MemberRole};
+use lockstead_client::{CallError, Client, Reply};
 
 use crate::args::StatusArgs;
 use crate::calls::{block_on, client, print, print_refusal, until_signal};
@@ -13,7 +14,7 @@ const HEADINGS: [&str; 7] = ["node", "role", "reachable", "lag", "api", "peer", 
 pub(crate) fn run(args: &StatusArgs) -> Result<Exit, Failure> {
     block_on(async {
         let client = client(&args.reach);
-        let call = async { client.cluster().await.map_err(|error| print_refusal(error, &args.reach)) };
+        let call = async { view(&client).await.map_err(|error| print_refusal(error, &args.reach)) };
         let reply = until_signal(call).await?;
         if args.reach.json {
             print(&reply.body)?;
@@ -22,6 +23,16 @@ pub(crate) fn run(args: &StatusArgs) -> Result<Exit, Failure> {
         }
         Ok(Exit::Done)
     })
+}
+
+/// The leader's view if it can be had, since only the leader knows how far the others are.
+async fn view(client: &Client) -> Result<Reply<ClusterAnswer>, CallError> {
+    let first = client.cluster().await?;
+    match first.outcome.leader {
+        // By now the client knows the leader's address.
+        Some(leader) if leader != first.outcome.node_id => Ok(client.cluster().await.unwrap_or(first)),
+        Some(_) | None => Ok(first),
+    }
 }
 
 fn description(cluster: &ClusterAnswer) -> String {

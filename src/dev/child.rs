@@ -11,7 +11,7 @@ use tokio::process::{Child, Command};
 use crate::text::plain;
 
 /// What of a node's log is worth a line here.
-const LOG_LEVEL: &str = "warn,lockstead=info,openraft=error";
+const LOG_LEVEL: &str = "warn,lockstead=info,lockstead_server=warn,openraft=error";
 
 /// Starts a node in a process group of its own, so that Ctrl-C reaches it only through its parent.
 pub(super) fn start(program: &Path, arguments: &[String]) -> io::Result<Child> {

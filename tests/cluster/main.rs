@@ -10,6 +10,7 @@ mod failover;
 mod herd;
 mod identity;
 mod lost_answers;
+mod mixed_faults;
 mod names;
 mod queues;
 mod quorum;

@@ -29,7 +29,7 @@ fn renew_through_it_all(held: &Held, apis: &[Api], stop: &AtomicBool) -> Vec<Ins
     let mut successes = Vec::new();
     let mut at = held.received;
     while !stop.load(Ordering::Relaxed) {
-        let answer = insist(apis, secs(10), |api| api.patient_for(secs(1)).renew(&held.name, &held.token, 6_000));
+        let answer = insist(apis, secs(10), |api| api.patient_for(secs(1)).renew(&held.name, &held.token, 3_000));
         held.renewed(&answer);
         successes.push(answer.received);
         at += RENEW_EVERY;
@@ -72,7 +72,7 @@ fn check(fault: Fault) {
     let renewers: Vec<_> = (0..clients)
         .map(|at| {
             let (apis, stop) = (survivors.clone(), Arc::clone(&stop));
-            let held = take(&apis[at % 2], &format!("kept {at}"), secs(6));
+            let held = take(&apis[at % 2], &format!("kept {at}"), secs(3));
             client(move || renew_through_it_all(&held, &apis, &stop))
         })
         .collect();

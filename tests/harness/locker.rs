@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::api::{Api, fresh_request_id};
-use super::clock::{as_ms, ms, now};
+use super::clock::{LATE_MAX, NOISE, as_ms, ms, now};
 use super::http::Answer;
 
 /// Between two tries that found nobody who decides.
@@ -60,6 +60,17 @@ impl Held {
         self.received + self.ttl
     }
 
+    /// This grant came after another of the same lock that ended by itself: with a higher fence, never early, and late
+    /// by no more than the rule allows for the time without a leader.
+    #[track_caller]
+    pub(crate) fn must_follow(&self, earlier: &Self, leaderless: Duration) {
+        assert!(self.fence > earlier.fence, "the fence did not rise: {earlier:?}, then {self:?}");
+        assert!(self.received >= earlier.earliest_end(), "early: {earlier:?}, then {self:?}");
+        let late = self.received.saturating_duration_since(earlier.latest_end());
+        let late_max = leaderless + LATE_MAX + NOISE;
+        assert!(late <= late_max, "late by {late:?}, {leaderless:?} without a leader: {earlier:?}, then {self:?}");
+    }
+
     /// The same hold after a renewal.
     #[track_caller]
     pub(crate) fn renewed(&self, answer: &Answer) -> Self {
@@ -82,12 +93,11 @@ impl Held {
 #[track_caller]
 pub(crate) fn insist(apis: &[Api], within: Duration, ask: impl Fn(&Api) -> io::Result<Answer>) -> Answer {
     let until = now() + within;
-    let mut last = None;
     for api in apis.iter().cycle() {
-        match ask(api) {
+        let last = match ask(api) {
             Ok(answer) if answer.status != 503 => return answer,
-            other => last = Some(other),
-        }
+            undecided => undecided,
+        };
         assert!(now() < until, "nobody decided within {within:?}; last: {last:?}");
         thread::sleep(BETWEEN_TRIES);
     }
@@ -101,6 +111,15 @@ pub(crate) fn insist(apis: &[Api], within: Duration, ask: impl Fn(&Api) -> io::R
 /// When it does not in time.
 #[track_caller]
 pub(crate) fn acquire_at_last(apis: &[Api], name: &str, ttl: Duration, within: Duration) -> Held {
+    acquire_by_tries(apis, name, ttl, within, within)
+}
+
+/// As [`acquire_at_last`], for a client that asks another node when one has not answered for a while.
+///
+/// # Panics
+/// When it does not get the lock in time.
+#[track_caller]
+pub(crate) fn acquire_by_tries(apis: &[Api], name: &str, ttl: Duration, within: Duration, per_try: Duration) -> Held {
     let begin = now();
     let mut body = json!({"name": name, "ttl_ms": as_ms(ttl), "request_id": fresh_request_id()});
     let mut last = None;
@@ -108,7 +127,7 @@ pub(crate) fn acquire_at_last(apis: &[Api], name: &str, ttl: Duration, within: D
         let queued = begin.elapsed();
         assert!(queued < within, "{name} was not granted within {within:?}; last: {last:?}");
         body["queued_ms"] = as_ms(queued).into();
-        body["wait_ms"] = as_ms(within.saturating_sub(queued)).into();
+        body["wait_ms"] = as_ms(within.saturating_sub(queued).min(per_try)).into();
         match api.acquire(&body) {
             Ok(answer) if answer.status == 200 => return Held::from(&answer),
             Ok(answer) if answer.status == 503 || answer.code() == "held" => last = Some(Ok(answer)),

@@ -6,7 +6,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use super::api::Api;
-use super::clock::{as_ms, ms, now};
+use super::clock::{as_ms, ms};
 use super::gather::{client, done};
 
 /// What a linearizable read said.
@@ -64,13 +64,6 @@ fn sample(api: Api, name: &str) -> Option<Sample> {
 pub(crate) struct Samples(pub(crate) Vec<Sample>);
 
 impl Samples {
-    /// How long nobody answered, in all: gaps between two answers of more than 100 ms. More than the time without a
-    /// leader, by what the questions took.
-    pub(crate) fn unanswered(&self) -> Duration {
-        let gaps = self.0.windows(2).map(|pair| pair[1].at.duration_since(pair[0].asked));
-        gaps.filter(|gap| *gap > ms(100)).sum()
-    }
-
     /// The remaining time of one hold, never renewed, is never more than a second and odd above its TTL, and never
     /// rises from one answer to the next by more than `rise_max` and the gap between them.
     #[track_caller]

@@ -27,7 +27,7 @@ use crate::replica::{BootstrapError, NotReady, OpenError, Reply, StopReason, Sub
 use crate::router::Router;
 use crate::service::Service;
 use crate::store::{LogStore, StateMachine};
-use crate::types::{Member, Raft};
+use crate::types::{Member, Raft, StoredMembership, TypeConfig};
 use crate::view::{ClusterView, LeaderView, holder_view};
 
 /// A running node.
@@ -137,7 +137,7 @@ impl Node<Host> {
 
 impl<P: Platform> Node<P> {
     pub(crate) fn is_initialised(&self) -> bool {
-        self.raft.metrics().borrow_watched().membership_config.membership().nodes().next().is_some()
+        has_members(&self.raft.server_metrics().borrow_watched().membership_config)
     }
 
     pub(crate) fn is_voter(&self) -> bool {
@@ -348,7 +348,26 @@ async fn start_raft<P: Platform>(
 ) -> Result<Raft, OpenError> {
     let refused = |why: String| OpenError::Io { path: config.data_dir.clone(), source: std::io::Error::other(why) };
     let raft_config = raft_config(config).validate().map_err(|why| refused(why.to_string()))?;
-    Raft::new(config.node_id, Arc::new(raft_config), network, log, machine).await.map_err(|why| refused(why.to_string()))
+    let raft = Raft::new(config.node_id, Arc::new(raft_config), network, log, machine).await;
+    let raft = raft.map_err(|why| refused(why.to_string()))?;
+    show_membership(&raft).await.map_err(|why| refused(why.to_string()))?;
+    Ok(raft)
+}
+
+/// Until openraft's task has run once, its metrics show a node that knows nothing: a restarted member would take itself
+/// for an empty node.
+async fn show_membership(raft: &Raft) -> Result<(), openraft::error::Fatal<TypeConfig>> {
+    let is_member = |state: &openraft::RaftState<TypeConfig>| has_members(state.membership_state.effective());
+    if !raft.with_raft_state(is_member).await? {
+        return Ok(());
+    }
+    let mut metrics = raft.server_metrics();
+    while !has_members(&metrics.borrow_watched().membership_config) {
+        if metrics.changed().await.is_err() {
+            return Err(openraft::error::Fatal::Stopped);
+        }
+    }
+    Ok(())
 }
 
 fn raft_config(config: &ReplicaConfig) -> Config {
@@ -365,6 +384,10 @@ fn raft_config(config: &ReplicaConfig) -> Config {
         enable_leader_restore: Some(false),
         ..Config::default()
     }
+}
+
+fn has_members(membership: &StoredMembership) -> bool {
+    membership.membership().nodes().next().is_some()
 }
 
 /// What the node's own effective membership says of a node.

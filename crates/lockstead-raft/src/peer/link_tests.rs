@@ -46,14 +46,17 @@ impl Script {
     }
 }
 
-/// The next call, pings aside.
+/// The next call, which must come, pings aside.
 async fn call(connection: &mut Connection) -> LinkCall<'static> {
-    loop {
-        match within(connection.receive()).await.unwrap() {
-            LinkCall::Ping => connection.send(&LinkAnswer::Pong).await.unwrap(),
-            call => return call,
+    let next_call = async {
+        loop {
+            match connection.receive().await.unwrap() {
+                LinkCall::Ping => connection.send(&LinkAnswer::Pong).await.unwrap(),
+                call => return call,
+            }
         }
-    }
+    };
+    within(next_call).await
 }
 
 async fn submitted(connection: &mut Connection) -> (u64, String) {
@@ -300,4 +303,17 @@ async fn a_link_takes_no_more_calls_than_its_bound() {
     assert!(matches!(wire.submit(acquire("l"), ends), Err(LinkError::NotSent)));
     pending.pop();
     assert!(wire.submit(acquire("l"), ends).is_ok());
+}
+
+#[tokio::test]
+async fn a_member_that_moved_is_dialed_at_its_new_address() {
+    let links = links(LinkTiming::default());
+    let old = Member { peer: "127.0.0.1:1".to_owned(), incarnation: card(1).incarnation, ..Member::default() };
+    assert_eq!(within(submit(&links, &old, "l")).await.unwrap(), Err(LinkError::NotSent));
+    let script = Script::new().await;
+    let moved = submit(&links, &script.member, "l");
+    let mut connection = script.accept().await;
+    let (number, _) = submitted(&mut connection).await;
+    connection.send(&LinkAnswer::Answered { call: number, answer: ForwardAnswer::NoLeader }).await.unwrap();
+    assert_eq!(within(moved).await.unwrap(), Ok(ForwardAnswer::NoLeader));
 }

@@ -104,11 +104,6 @@ impl LogStore {
         self.inner.shared.tail().purged()
     }
 
-    /// The last log id, purged ones included.
-    pub(crate) fn last(&self) -> Option<LogId> {
-        self.inner.shared.tail().last()
-    }
-
     /// The log id at an index that is in the log or was the last purged.
     ///
     /// # Errors

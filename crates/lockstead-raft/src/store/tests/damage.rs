@@ -4,7 +4,7 @@ use std::path::Path;
 
 use openraft::storage::RaftLogStorage;
 
-use super::{append, batch, blank, blanks, log_id, open, try_open};
+use super::{append, batch, blank, blanks, ends, log_id, open, try_open};
 use crate::OpenError;
 use crate::store::log_store::open_sled;
 use crate::types::Vote;
@@ -46,7 +46,7 @@ fn flip(tree: &sled::Tree, key: &[u8], byte: usize) {
 async fn an_undamaged_log_opens() {
     let dir = tempfile::tempdir().unwrap();
     filled(dir.path()).await;
-    assert_eq!(open(dir.path()).last(), Some(log_id(2, 4)));
+    assert_eq!(ends(&mut open(dir.path())).await, (Some(log_id(1, 1)), Some(log_id(2, 4))));
 }
 
 #[tokio::test]
@@ -108,7 +108,7 @@ async fn what_was_purged_is_not_looked_at() {
         flip(&db.open_tree("log-0000000000000000").unwrap(), &1_u64.to_be_bytes(), 3);
         db.flush().unwrap();
     }
-    assert_eq!(open(dir.path()).last(), Some(log_id(2, 4)));
+    assert_eq!(ends(&mut open(dir.path())).await, (Some(log_id(1, 1)), Some(log_id(2, 4))));
 }
 
 #[tokio::test]
@@ -117,6 +117,6 @@ async fn a_half_made_snapshot_of_sled_is_removed() {
     filled(dir.path()).await;
     let leftover = dir.path().join("snap.0000000000001234.generating");
     std::fs::write(&leftover, "half").unwrap();
-    assert_eq!(open(dir.path()).last(), Some(log_id(2, 4)));
+    assert_eq!(ends(&mut open(dir.path())).await, (Some(log_id(1, 1)), Some(log_id(2, 4))));
     assert!(!leftover.exists());
 }

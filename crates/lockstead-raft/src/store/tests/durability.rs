@@ -3,6 +3,7 @@
 use std::io;
 use std::path::Path;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
 
 use futures::FutureExt;
 use openraft::storage::{IOFlushed, RaftLogReader, RaftLogStorage};
@@ -64,7 +65,7 @@ impl Script {
     }
 
     fn expect(&self, step: &Step) {
-        assert_eq!(self.steps.recv().unwrap(), *step);
+        assert_eq!(self.steps.recv_timeout(Duration::from_secs(30)).unwrap(), *step);
     }
 
     fn succeed(&self) {

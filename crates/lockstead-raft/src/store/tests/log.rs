@@ -3,6 +3,7 @@
 use openraft::storage::{RaftLogReader, RaftLogStorage};
 
 use super::{append, batch, blank, blanks, ends, log_id, open, read};
+use crate::store::codec::{encode_entry, encode_fact};
 use crate::store::log_store::open_sled;
 use crate::types::Vote;
 
@@ -21,6 +22,18 @@ async fn appended_entries_and_the_vote_are_there_after_a_restart() {
     assert_eq!(store.read_vote().await.unwrap(), Some(Vote::new(3, 7)));
     assert_eq!(ends(&mut store).await, (None, Some(log_id(2, 3))));
     assert_eq!(store.tail_stats(), stats);
+}
+
+#[test]
+fn an_entry_lies_in_these_bytes() {
+    let parts = encode_entry(&batch(3, 258, b"facts"));
+    let key = vec![0, 0, 0, 0, 0, 0, 1, 2];
+    let mut value = vec![1, 1, 2, 1, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0];
+    let crc = crc32fast::hash(&[&value[..], b"facts"].concat());
+    value.extend(crc.to_le_bytes());
+    value.extend(b"facts");
+    assert_eq!(parts, [(key, value)]);
+    assert_eq!(encode_fact(&log_id(3, 258))[5..], [3, 251, 2, 1]);
 }
 
 #[tokio::test]

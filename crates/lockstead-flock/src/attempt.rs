@@ -1,0 +1,71 @@
+//! One try for a lock: both files, in order, and the check that they are still where they were.
+
+use std::io;
+
+use rustix::io::Errno;
+
+use crate::AcquireError;
+use crate::fence::{self, RaiseError};
+use crate::flocked::Flocked;
+use crate::home::{Home, Try};
+use crate::spot::Spot;
+
+/// So often a try that decided nothing is repeated at once.
+const REPLACED_MAX: usize = 100;
+
+/// A lock just taken. `file` is unlocked before `guard`, as it was locked after it.
+#[derive(Debug)]
+pub(crate) struct Taken {
+    pub(crate) file: Flocked,
+    pub(crate) guard: Flocked,
+    pub(crate) home: Home,
+    pub(crate) fence: u64,
+}
+
+/// Tries once, which takes as many tries as somebody replaces files in the meantime. Never blocks.
+pub(crate) fn attempt(spot: &Spot) -> Result<Try<Taken>, AcquireError> {
+    for _ in 0..REPLACED_MAX {
+        match once(spot)? {
+            Try::Replaced => {}
+            decided => return Ok(decided),
+        }
+    }
+    Ok(Try::Replaced)
+}
+
+fn once(spot: &Spot) -> Result<Try<Taken>, AcquireError> {
+    let home = Home::open(spot)?;
+    // The guard comes first, so that two who try at once can't each have one of the files.
+    let guard = match home.try_lock(&spot.guard_name)? {
+        Try::Locked(guard) => guard,
+        Try::Held => return Ok(Try::Held),
+        Try::Replaced => return Ok(Try::Replaced),
+    };
+    let file = match home.try_lock(&spot.file_name)? {
+        Try::Locked(file) => file,
+        Try::Held => return Ok(Try::Held),
+        Try::Replaced => return Ok(Try::Replaced),
+    };
+    let is_ours = is_intact(spot, &home, &guard, &file).map_err(|errno| AcquireError::from_file(&spot.path, errno))?;
+    if !is_ours {
+        return Ok(Try::Replaced);
+    }
+    let fence = fence::raise([file.file(), guard.file()], fence::wall_us()).map_err(|error| refusal(spot, error))?;
+    Ok(Try::Locked(Taken { file, guard, home, fence }))
+}
+
+/// Whether both names, and that of the directory, lead to what is locked.
+pub(crate) fn is_intact(spot: &Spot, home: &Home, guard: &Flocked, file: &Flocked) -> Result<bool, Errno> {
+    Ok(home.leads_to(&spot.guard_name, guard)? && home.leads_to(&spot.file_name, file)? && home.is_in_place()?)
+}
+
+fn refusal(spot: &Spot, error: RaiseError) -> AcquireError {
+    let path = spot.path.clone();
+    match error {
+        RaiseError::Exhausted => AcquireError::FenceExhausted { path },
+        RaiseError::Io(error) => match Errno::from_io_error(&error) {
+            Some(errno) => AcquireError::from_file(&path, errno),
+            None => AcquireError::Io { path, source: io::Error::other(error) },
+        },
+    }
+}

@@ -1,0 +1,10 @@
+//! The command line, as scripts and people use it.
+
+#[expect(dead_code, reason = "shared with the other tests of real processes, which use more of it")]
+#[path = "../harness/mod.rs"]
+mod harness;
+
+mod commands;
+mod dev;
+mod run;
+mod unreachable;

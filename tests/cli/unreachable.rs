@@ -1,0 +1,91 @@
+//! Nobody there, nobody who decides, and a leader that dies.
+
+use rustix::process::{Pid, Signal, kill_process};
+use std::process::Stdio;
+
+use crate::harness::api::Api;
+use crate::harness::clock::{eventually, now, secs};
+use crate::harness::cluster::Cluster;
+use crate::harness::ports::free_address;
+use crate::run::{lockstead, run};
+
+#[test]
+fn a_cluster_that_is_not_there_is_exit_code_69_in_time() {
+    let nobody = [Api::at(free_address()), Api::at(free_address())];
+    for args in [
+        &["get", "L"][..],
+        &["acquire", "L"],
+        &["renew", "L", "--token", "t"],
+        &["release", "L", "--token", "t"],
+        &["status"],
+    ] {
+        let begin = now();
+        let args = [args, &["--timeout", "2s"]].concat();
+        let ran = run(&nobody, &args).must_exit(69);
+        assert!(ran.stdout.is_empty() && !ran.stderr.is_empty(), "{ran:?}");
+        assert!(begin.elapsed() <= secs(6), "{args:?} took {:?}", begin.elapsed());
+    }
+}
+
+#[test]
+fn a_cluster_without_a_quorum_is_exit_code_69() {
+    let mut cluster = Cluster::start(3);
+    let apis = cluster.apis();
+    let token = run(&apis, &["acquire", "L", "--ttl", "5m"]).must_exit(0).only_line().to_owned();
+    cluster.node(1).kill();
+    cluster.node(2).kill();
+    let alive = [cluster.api(3)];
+    run(&alive, &["acquire", "M", "--timeout", "3s"]).must_exit(69);
+    run(&apis, &["get", "L", "--timeout", "3s"]).must_exit(69);
+    run(&apis, &["renew", "L", "--token", &token, "--timeout", "3s"]).must_exit(69);
+    run(&alive, &["status"]).must_exit(0);
+    cluster.node(1).start();
+    cluster.when_led_again(&[1, 3]);
+    // The nodes that are dead are passed over.
+    run(&[cluster.api(2), cluster.api(1), cluster.api(3)], &["renew", "L", "--token", &token]).must_exit(0);
+    run(&[cluster.api(2), cluster.api(3)], &["release", "L", "--token", &token]).must_exit(0);
+}
+
+#[test]
+fn a_command_finds_the_new_leader_by_itself() {
+    let mut cluster = Cluster::start(3);
+    let apis = cluster.apis();
+    let leader = cluster.leader();
+    let token = run(&apis, &["acquire", "L", "--ttl", "5m"]).must_exit(0).only_line().to_owned();
+    cluster.node(leader).kill();
+    run(&apis, &["renew", "L", "--token", &token]).must_exit(0);
+    run(&apis, &["acquire", "L"]).must_exit(75);
+}
+
+#[test]
+fn a_wait_outlives_the_leader() {
+    let mut cluster = Cluster::start(3);
+    let leader = cluster.leader();
+    let apis = cluster.apis();
+    let token = run(&apis, &["acquire", "L", "--ttl", "5m"]).must_exit(0).only_line().to_owned();
+    let mut command = lockstead(&apis, &["acquire", "L", "--wait", "60s"]);
+    let waiter = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    cluster.wait_until_waiting(1);
+    cluster.node(leader).kill();
+    cluster.wait_until_waiting(1);
+    let survivors = cluster.apis_without(leader);
+    run(&survivors, &["release", "L", "--token", &token]).must_exit(0);
+    let output = waiter.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{output:?}");
+}
+
+#[test]
+fn a_waiting_command_that_is_interrupted_leaves_the_queue() {
+    let cluster = Cluster::start(3);
+    let apis = cluster.apis();
+    run(&apis, &["acquire", "L", "--ttl", "5m"]).must_exit(0);
+    for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
+        let mut command = lockstead(&apis, &["acquire", "L", "--wait", "forever"]);
+        let mut waiter = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        cluster.wait_until_waiting(1);
+        kill_process(Pid::from_child(&waiter), signal).unwrap();
+        let status = eventually("it ends", secs(5), || waiter.try_wait().unwrap());
+        assert_eq!(status.code(), Some(code));
+        cluster.wait_until_waiting(0);
+    }
+}
