@@ -32,10 +32,10 @@ pub(crate) struct ServeOptions {
     /// Where the other nodes are served [default: 127.0.0.1:7501].
     #[arg(long, env = "LOCKSTEAD_PEER_LISTEN", value_name = "HOST:PORT")]
     peer_listen: Option<String>,
-    /// Where clients reach this node [default: the listen address]; required when that is 0.0.0.0 or [::].
+    /// Where clients reach this node [default: the listen address]; required when that is 0.0.0.0 or ::.
     #[arg(long, env = "LOCKSTEAD_ADVERTISE", value_name = "HOST:PORT")]
     advertise: Option<String>,
-    /// Where the other nodes reach this node [default: the peer listen address]; required when that is 0.0.0.0 or [::].
+    /// Where the other nodes reach this node [default: the peer listen address]; required when that is 0.0.0.0 or ::.
     #[arg(long, env = "LOCKSTEAD_ADVERTISE_PEER", value_name = "HOST:PORT")]
     advertise_peer: Option<String>,
     /// Found a new cluster, once every --join address has said that it belongs to none.

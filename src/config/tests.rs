@@ -71,7 +71,7 @@ fn a_key_that_is_unknown_is_named() {
 fn a_value_out_of_range_is_named_with_what_is_allowed() {
     check_refused(&["--heartbeat-ms", "0"], &["heartbeat_ms", "LOCKSTEAD_HEARTBEAT_MS", "5 to 10000"]);
     check_refused(&["--heartbeat-ms", "-1"], &["heartbeat_ms", "5 to 10000"]);
-    check_refused(&["--ttl-max-ms", "9000000000000000000"], &["ttl_max_ms", "1000 to 2592000000"]);
+    check_refused(&["--ttl-max-ms", "9000000000000000000"], &["ttl_max_ms", "30000 to 2592000000"]);
     check_refused(&["--peer-route", "x"], &["peer_route", "ID=HOST:PORT"]);
     check_refused(&["--join", "nowhere"], &["join", "HOST:PORT"]);
     check_refused(&["--log-level", "a=loud"], &["log_level", "debug"]);

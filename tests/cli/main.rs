@@ -1,5 +1,7 @@
 //! The command line, as scripts and people use it.
 
+#![cfg(test)]
+
 #[expect(dead_code, reason = "shared with the other tests of real processes, which use more of it")]
 #[path = "../harness/mod.rs"]
 mod harness;

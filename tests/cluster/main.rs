@@ -1,5 +1,7 @@
 //! Clusters of real processes under faults. `LOCKSTEAD_TEST_SCALE=full` takes the full sizes.
 
+#![cfg(test)]
+
 #[path = "../harness/mod.rs"]
 mod harness;
 

@@ -104,12 +104,12 @@ fn a_waiter_that_died_at_the_head_is_skipped_within_a_second() {
         let name = format!("round {round}");
         let held = take(&apis[0], &name, secs(60));
         let api = apis[usize::try_from(round % 3).unwrap()];
-        let head = api.start_acquire(&waiting_body(&name, secs(60), secs(30))).unwrap();
+        let dying = api.start_acquire(&waiting_body(&name, secs(60), secs(30))).unwrap();
         cluster.wait_until_waiting(1);
         let body = waiting_body(&name, secs(60), secs(30));
         let next = client(move || Held::from(&api.acquire(&body).unwrap().must_be_ok()));
         cluster.wait_until_waiting(2);
-        head.reset();
+        dying.reset();
         let died = now();
         apis[1].release(&name, &held.token).unwrap().must_be_ok();
         let granted = done(next);

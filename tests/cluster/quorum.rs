@@ -50,7 +50,9 @@ fn check(leader_survives: bool) {
     let dead = cluster.others(survivor);
     let held = take(&cluster.api(survivor), "L", TTL);
     let lost = now();
-    dead.iter().for_each(|id| cluster.node(*id).kill());
+    for id in &dead {
+        cluster.node(*id).kill();
+    }
     ask_everything(cluster.api(survivor), &held);
     // The wall clock is well past the deadline now.
     pause_until(lost + TTL + secs(2));

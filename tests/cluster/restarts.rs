@@ -22,7 +22,7 @@ fn check(nodes: u64) {
         let apis = apis.clone();
         client(move || acquire_at_last(&apis, "L", secs(5), secs(60)))
     };
-    let sampler = Sampler::of("L", apis);
+    let watcher = Sampler::of("L", apis);
     let mut leaderless = Duration::ZERO;
     for restart in 1..=RESTARTS {
         pause_until(held.received + ms(1_300) * restart);
@@ -32,7 +32,7 @@ fn check(nodes: u64) {
     }
     let restarted = now();
     let next = done(waiter);
-    let samples = sampler.stop();
+    let samples = watcher.stop();
 
     assert!(restarted < held.earliest_end() + leaderless, "the machine is too slow for this case: {leaderless:?}");
     // Each change of leader may cost the time since the last tick on top of the time without a leader.

@@ -47,7 +47,6 @@ fn slow_heads_and_bodies_end_in_time_and_long_waits_are_not_cut() {
     let cluster = Cluster::start(3);
     let api = cluster.api(cluster.leader());
     let held = take(&api, "L", secs(90));
-    let (head, body) = (HEAD_WITHIN, BODY_WITHIN);
     let stalled_body = b"POST /v1/locks/acquire HTTP/1.1\r\nhost: h\r\ncontent-type: application/json\r\n\
         content-length: 1000\r\n\r\n{";
     let waiter = client(move || {
@@ -55,13 +54,13 @@ fn slow_heads_and_bodies_end_in_time_and_long_waits_are_not_cut() {
         let body = waiting_body("L", secs(5), secs(120));
         Held::from(&api.acquire(&body).expect("an answer").must_be_ok())
     });
-    let long_head = client(move || drip(api, b"GET /livez HTTP/1.1\r\nx: ", b'x', head * 2));
-    let no_head = client(move || drip(api, b"", b'G', head * 2));
-    let long_body = client(move || drip(api, stalled_body, b' ', body * 2));
+    let long_head = client(move || drip(api, b"GET /livez HTTP/1.1\r\nx: ", b'x', HEAD_WITHIN * 2));
+    let no_head = client(move || drip(api, b"", b'G', HEAD_WITHIN * 2));
+    let long_body = client(move || drip(api, stalled_body, b' ', BODY_WITHIN * 2));
     let idle = client(move || {
         let started = now();
         let mut conn = Conn::open(api.address).expect("a connection");
-        let at = ended(conn.answer(head * 2)).expect("it ends");
+        let at = ended(conn.answer(HEAD_WITHIN * 2)).expect("it ends");
         at.duration_since(started)
     });
     let second_head = client(move || {
@@ -69,7 +68,7 @@ fn slow_heads_and_bodies_end_in_time_and_long_waits_are_not_cut() {
         conn.call(b"GET /livez HTTP/1.1\r\nhost: h\r\n\r\n", secs(5)).expect("an answer").must_be_ok();
         conn.send(b"GET /livez").expect("it goes out");
         let started = now();
-        let at = ended(conn.answer(head * 2)).expect("it ends");
+        let at = ended(conn.answer(HEAD_WITHIN * 2)).expect("it ends");
         at.duration_since(started)
     });
     for (what, ended) in [("head", long_head), ("first byte", no_head), ("idle", idle), ("second", second_head)] {

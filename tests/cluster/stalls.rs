@@ -19,7 +19,7 @@ const TTL: Duration = secs(4);
 
 /// Renews each second until told to stop, through whoever answers; a try is given up after a while, as a client with
 /// 4 s to lose does.
-fn keep_alive(held: Held, apis: &[Api], stop: &AtomicBool) -> usize {
+fn keep_alive(held: &Held, apis: &[Api], stop: &AtomicBool) -> usize {
     let impatient: Vec<Api> = apis.iter().map(|api| api.patient_for(ms(800))).collect();
     let (mut renewals, mut next_at) = (0, held.received);
     while !stop.load(Ordering::Relaxed) {
@@ -44,7 +44,7 @@ fn no_lock_is_lost_while_the_leader_is_stopped_if_it_is_renewed_through_the_othe
             apis.rotate_left(at % 2);
             let held = take(&apis[0], &format!("lock {at}"), TTL);
             let stop = Arc::clone(&stop);
-            client(move || keep_alive(held, &apis, &stop))
+            client(move || keep_alive(&held, &apis, &stop))
         })
         .collect();
     let stopped = now();

@@ -58,16 +58,13 @@ fn an_acquire_takes_ttls_within_bounds_and_echoes_them() {
     for (at, (ttl_ms, granted)) in TTLS.iter().enumerate() {
         let name = format!("ttl {at}");
         let answer = post(&api, "/v1/locks/acquire", &format!(r#"{{"name":"{name}","ttl_ms":{ttl_ms}}}"#));
-        match granted {
-            Some(granted) => {
-                let answer = answer.must_be_ok();
-                assert_eq!(answer.number("ttl_ms"), *granted, "{ttl_ms}");
-                assert!(answer.number("expires_in_ms") <= *granted, "{ttl_ms}: {answer:?}");
-            }
-            None => {
-                must_refuse_ttl(answer);
-                api.get(&name).unwrap().must_be(404, "not_held");
-            }
+        if let Some(granted) = granted {
+            let answer = answer.must_be_ok();
+            assert_eq!(answer.number("ttl_ms"), *granted, "{ttl_ms}");
+            assert!(answer.number("expires_in_ms") <= *granted, "{ttl_ms}: {answer:?}");
+        } else {
+            must_refuse_ttl(answer);
+            api.get(&name).unwrap().must_be(404, "not_held");
         }
     }
     let missing = post(&api, "/v1/locks/acquire", r#"{"name":"no ttl"}"#).must_be_ok();
@@ -82,14 +79,13 @@ fn a_renewal_takes_ttls_within_bounds_and_else_changes_nothing() {
         let held = take(&api, &format!("ttl {at}"), secs(50));
         let body = format!(r#"{{"name":"{}","token":"{}","ttl_ms":{ttl_ms}}}"#, held.name, held.token);
         let answer = post(&api, "/v1/locks/renew", &body);
-        match granted {
-            Some(granted) => assert_eq!(answer.must_be_ok().number("ttl_ms"), *granted, "{ttl_ms}"),
-            None => {
-                must_refuse_ttl(answer);
-                let seen = api.get(&held.name).unwrap().must_be_ok();
-                let left_ms = seen.body["holders"][0]["expires_in_ms"].as_u64().unwrap();
-                assert!((30_001..=50_000).contains(&left_ms), "{ttl_ms} changed it: {seen:?}");
-            }
+        if let Some(granted) = granted {
+            assert_eq!(answer.must_be_ok().number("ttl_ms"), *granted, "{ttl_ms}");
+        } else {
+            must_refuse_ttl(answer);
+            let seen = api.get(&held.name).unwrap().must_be_ok();
+            let left_ms = seen.body["holders"][0]["expires_in_ms"].as_u64().unwrap();
+            assert!((30_001..=50_000).contains(&left_ms), "{ttl_ms} changed it: {seen:?}");
         }
     }
 }

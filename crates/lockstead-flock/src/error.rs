@@ -152,7 +152,9 @@ impl AcquireError {
     /// The system's answer to `flock`, but for "held".
     pub(crate) fn from_flock(path: &Path, errno: Errno) -> Self {
         let (path, source) = (path.to_owned(), errno.into());
-        if matches!(errno, Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOTSUP | Errno::NOSYS | Errno::INVAL) {
+        let is_unknown_here = matches!(errno, Errno::NOLCK | Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL);
+        // The same number as OPNOTSUPP on Linux, another one elsewhere.
+        if is_unknown_here || errno == Errno::NOTSUP {
             Self::Unsupported { path, source }
         } else {
             Self::Io { path, source }

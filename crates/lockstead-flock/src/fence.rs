@@ -108,7 +108,15 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_counts_as_no_fence() {
-        for garbage in ["fence=", "fence=12\n", "fence=0000000000000000200x\n", "pid=17\n", "\0\0\0", "ä", "fence=+0000000000000002000\n"] {
+        for garbage in [
+            "fence=",
+            "fence=12\n",
+            "fence=0000000000000000200x\n",
+            "pid=17\n",
+            "\0\0\0",
+            "ä",
+            "fence=+0000000000000002000\n",
+        ] {
             check([garbage, ""], 1_000, Some(1_000));
         }
         check(["fence=00000000000000002000\ntail of an older format", ""], 1_000, Some(2_001));

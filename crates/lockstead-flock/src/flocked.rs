@@ -41,7 +41,11 @@ impl Flocked {
 
     /// Closing is not enough: a forked child may have the same open file still.
     pub(crate) fn unlock(&self) -> Result<(), Errno> {
-        if self.is_of_this_process() { retry_on_intr(|| flock(self.file.as_fd(), FlockOperation::Unlock)) } else { Ok(()) }
+        if self.is_of_this_process() {
+            retry_on_intr(|| flock(self.file.as_fd(), FlockOperation::Unlock))
+        } else {
+            Ok(())
+        }
     }
 }
 

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 use time::OffsetDateTime;
 
 use crate::names;
@@ -62,8 +63,13 @@ pub fn metadata_path(lock_path: impl AsRef<Path>) -> PathBuf {
 /// What is known of the holder of the lock file `lock_path`. Empty if there is no file, or none that can be read as
 /// metadata. Never blocks on what is no file, follows no symlink.
 pub fn read_metadata(lock_path: impl AsRef<Path>) -> Metadata {
-    let read = read(&metadata_path(lock_path)).ok();
-    read.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default()
+    read(&metadata_path(lock_path)).ok().and_then(|text| parse(&text).ok()).unwrap_or_default()
+}
+
+fn parse(text: &[u8]) -> serde_json::Result<Metadata> {
+    // An object only: serde takes an array for a struct's fields in their order, too.
+    let object: Map<String, Value> = serde_json::from_slice(text)?;
+    serde_json::from_value(Value::Object(object))
 }
 
 fn read(path: &Path) -> io::Result<Vec<u8>> {
@@ -173,7 +179,8 @@ mod tests {
 
     #[test]
     fn what_is_no_metadata_reads_as_empty() {
-        for text in ["", "{", "null", "[1]", "{\"owner_pid\":\"x\"}", "{\"owner_pid\":-1}", "{\"owner_pid\":7", "\0\0"] {
+        for text in ["", "{", "null", "[1]", "{\"owner_pid\":\"x\"}", "{\"owner_pid\":-1}", "{\"owner_pid\":7", "\0\0"]
+        {
             check_read(text, &Metadata::default());
         }
         check_read(&format!("{}{{}}", " ".repeat(70_000)), &Metadata::default());

@@ -32,8 +32,8 @@ pub(crate) struct Identity {
     incarnation: Incarnation,
     starts: u64,
     cluster: ClusterCell,
-    /// This node founded its lineage, or was about to; held while the file is written.
-    founder: Mutex<bool>,
+    /// Held while the file is written.
+    part: Mutex<Part>,
     _lock: File,
 }
 
@@ -54,15 +54,24 @@ pub(crate) enum SetClusterError {
 }
 
 #[derive(Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
 struct Stored {
     version: u32,
     cluster_id: Option<String>,
     node_id: NodeId,
     incarnation: String,
     starts: u64,
-    #[serde(default)]
+    #[serde(flatten)]
+    part: Part,
+}
+
+/// How far this node has come in its lineage.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+struct Part {
+    /// It founded its lineage, or was about to.
     founder: bool,
+    /// It joins as a voter and was not promoted yet.
+    joining: bool,
 }
 
 impl Identity {
@@ -120,11 +129,11 @@ impl Identity {
     /// # Errors
     /// [`SetClusterError`].
     pub(crate) fn set_cluster(&self, cluster: ClusterId) -> Result<(), SetClusterError> {
-        let founder = self.founder.lock().unwrap_or_else(PoisonError::into_inner);
+        let part = self.part.lock().unwrap_or_else(PoisonError::into_inner);
         match self.cluster_id() {
             Some(known) if known == cluster => Ok(()),
             Some(known) => Err(SetClusterError::Other(known)),
-            None => self.keep_cluster(cluster, *founder),
+            None => self.keep(Some(cluster), *part),
         }
     }
 
@@ -134,29 +143,48 @@ impl Identity {
     /// # Errors
     /// [`SetClusterError`]; a node that joined a lineage founds none.
     pub(crate) fn found_cluster(&self, cluster: ClusterId) -> Result<(), SetClusterError> {
-        let mut founder = self.founder.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut part = self.part.lock().unwrap_or_else(PoisonError::into_inner);
         match self.cluster_id() {
-            Some(_) if *founder => Ok(()),
+            Some(_) if part.founder => Ok(()),
             Some(known) => Err(SetClusterError::Other(known)),
             None => {
-                self.keep_cluster(cluster, true)?;
-                *founder = true;
-                Ok(())
+                part.founder = true;
+                self.keep(Some(cluster), *part)
             }
         }
     }
 
-    fn keep_cluster(&self, cluster: ClusterId, founder: bool) -> Result<(), SetClusterError> {
+    /// Whether this node joins as a voter and was not promoted yet.
+    pub(crate) fn is_joining(&self) -> bool {
+        self.part.lock().unwrap_or_else(PoisonError::into_inner).joining
+    }
+
+    /// Says durably whether this node still joins as a voter. Blocks.
+    ///
+    /// # Errors
+    /// [`SetClusterError::Io`].
+    pub(crate) fn set_joining(&self, joining: bool) -> Result<(), SetClusterError> {
+        let mut part = self.part.lock().unwrap_or_else(PoisonError::into_inner);
+        if part.joining == joining {
+            return Ok(());
+        }
+        part.joining = joining;
+        self.keep(self.cluster_id(), *part)
+    }
+
+    fn keep(&self, cluster: Option<ClusterId>, part: Part) -> Result<(), SetClusterError> {
         let stored = Stored {
             version: VERSION,
-            cluster_id: Some(cluster.to_string()),
+            cluster_id: cluster.map(|cluster| cluster.to_string()),
             node_id: self.node_id,
             incarnation: self.incarnation.to_string(),
             starts: self.starts,
-            founder,
+            part,
         };
         write(&self.dir, &stored).map_err(|source| SetClusterError::Io { path: self.dir.join(FILE), source })?;
-        self.cluster.get_or_init(|| cluster);
+        if let Some(cluster) = cluster {
+            self.cluster.get_or_init(|| cluster);
+        }
         Ok(())
     }
 }
@@ -165,7 +193,7 @@ impl Stored {
     fn new(node_id: NodeId) -> io::Result<Self> {
         let incarnation =
             Incarnation(getrandom::u64().map_err(|error| io::Error::other(error.to_string()))?).to_string();
-        Ok(Self { version: VERSION, cluster_id: None, node_id, incarnation, starts: 0, founder: false })
+        Ok(Self { version: VERSION, cluster_id: None, node_id, incarnation, starts: 0, part: Part::default() })
     }
 
     fn parse(text: &[u8]) -> Result<Self, String> {
@@ -194,7 +222,7 @@ impl Stored {
             incarnation: self.incarnation()?,
             starts: self.starts,
             cluster: Arc::new(self.cluster_id()?.map_or_else(OnceLock::new, OnceLock::from)),
-            founder: Mutex::new(self.founder),
+            part: Mutex::new(self.part),
             _lock: lock,
         })
     }
@@ -350,6 +378,21 @@ mod tests {
         let member = open(member_dir.path(), 2).unwrap();
         member.set_cluster(ClusterId(7)).unwrap();
         assert!(matches!(member.found_cluster(ClusterId(8)), Err(SetClusterError::Other(ClusterId(7)))));
+    }
+
+    #[test]
+    fn a_node_that_was_killed_while_it_joined_still_joins() {
+        let dir = tempfile::tempdir().unwrap();
+        let identity = open(dir.path(), 2).unwrap();
+        identity.set_joining(true).unwrap();
+        identity.set_cluster(ClusterId(7)).unwrap();
+        drop(identity);
+        let again = open(dir.path(), 2).unwrap();
+        assert!(again.is_joining());
+        again.set_joining(false).unwrap();
+        drop(again);
+        let promoted = open(dir.path(), 2).unwrap();
+        assert_eq!((promoted.is_joining(), promoted.cluster_id()), (false, Some(ClusterId(7))));
     }
 
     #[test]

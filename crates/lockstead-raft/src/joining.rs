@@ -5,6 +5,7 @@ use std::time::Duration;
 use openraft::async_runtime::WatchReceiver as _;
 use tokio::time::{Instant, sleep};
 
+use crate::identity::SetClusterError;
 use crate::node::Node;
 use crate::peer::{JoinAnswer, JoinCall, JoinStep, ask_to_join};
 use crate::platform::Platform;
@@ -20,20 +21,25 @@ const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
 impl<P: Platform> Node<P> {
     /// Asks to be taken in; see [`crate::Replica::join`].
     pub(crate) async fn join(&self, peers: &[String], join_as: JoinAs) -> Result<(), JoinError> {
+        let refused = |why: SetClusterError| JoinError::Refused(why.to_string());
+        self.identity.set_joining(join_as == JoinAs::Voter).map_err(refused)?;
         match self.ask_members(peers, JoinStep::Add).await? {
             JoinAnswer::Accepted { cluster } => {
-                self.identity.set_cluster(cluster).map_err(|why| JoinError::Refused(why.to_string()))?;
+                self.identity.set_cluster(cluster).map_err(refused)?;
             }
             other => return Err(not_yet(&other)),
         }
         match join_as {
-            JoinAs::Learner => self.wait_until("be a learner", || self.is_initialised()).await,
-            JoinAs::Voter => self.become_voter(peers).await,
+            JoinAs::Learner => self.wait_until("be a learner", || self.knows_members()).await,
+            JoinAs::Voter => {
+                self.become_voter(peers).await?;
+                self.identity.set_joining(false).map_err(refused)
+            }
         }
     }
 
     async fn become_voter(&self, peers: &[String]) -> Result<(), JoinError> {
-        self.wait_until("catch up", || self.is_initialised() && self.machine.with(|state| state.is_complete())).await?;
+        self.wait_until("catch up", || self.knows_members() && self.machine.with(|state| state.is_complete())).await?;
         let ends = Instant::now() + TRY_TIME_MAX;
         while Instant::now() < ends {
             match self.ask_members(peers, JoinStep::Promote).await? {
@@ -92,7 +98,9 @@ fn not_yet(answer: &JoinAnswer) -> JoinError {
         JoinAnswer::Refused { text } => JoinError::Refused(text.clone()),
         JoinAnswer::TryAgain { text } => JoinError::NotYet(text.clone()),
         JoinAnswer::NotCaughtUp => JoinError::NotYet("it has not caught up".to_owned()),
-        JoinAnswer::Accepted { .. } | JoinAnswer::Promoted => JoinError::NotYet("an answer to another question".to_owned()),
+        JoinAnswer::Accepted { .. } | JoinAnswer::Promoted => {
+            JoinError::NotYet("an answer to another question".to_owned())
+        }
         JoinAnswer::NotLeader { .. } => JoinError::NotYet("no leader is known".to_owned()),
     }
 }

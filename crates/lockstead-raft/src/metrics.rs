@@ -1,6 +1,8 @@
 //! What a node counts. No label ever holds a name, a token or an owner.
 
-use lockstead_core::Outcome;
+use std::time::Duration;
+
+use lockstead_core::{Answer, Outcome};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -20,6 +22,7 @@ struct Code {
 pub(crate) struct ReplicaMetrics {
     grants: Counter,
     refusals: Family<Code, Counter>,
+    wait_seconds: Histogram,
     pub(crate) waiting: Gauge,
     pub(crate) expiries: Counter,
     pub(crate) give_backs: Counter,
@@ -35,6 +38,7 @@ impl ReplicaMetrics {
         Self {
             grants: Counter::default(),
             refusals: Family::default(),
+            wait_seconds: Histogram::new(exponential_buckets(0.001, 4.0, 10)),
             waiting: Gauge::default(),
             expiries: Counter::default(),
             give_backs: Counter::default(),
@@ -47,10 +51,11 @@ impl ReplicaMetrics {
     }
 
     /// Counts an answer that this node decided as leader.
-    pub(crate) fn count(&self, outcome: &Outcome) {
-        let code = match outcome {
+    pub(crate) fn count(&self, answer: &Answer) {
+        let code = match &answer.outcome {
             Outcome::Granted(_) => {
                 self.grants.inc();
+                self.wait_seconds.observe(Duration::from_millis(answer.waited_ms).as_secs_f64());
                 return;
             }
             Outcome::GaveBack => {
@@ -70,6 +75,12 @@ impl ReplicaMetrics {
     pub(crate) fn register(&self, registry: &mut Registry) {
         registry.register("grants", "Locks granted, renewed and repeated grants included", self.grants.clone());
         registry.register("refusals", "Requests refused, by code", self.refusals.clone());
+        registry.register_with_unit(
+            "wait",
+            "Time from the arrival of an acquire at the leader until its grant was decided",
+            Unit::Seconds,
+            self.wait_seconds.clone(),
+        );
         registry.register("waiting", "Requests that wait for a lock on this leader", self.waiting.clone());
         registry.register("expiries", "Holds dropped past their deadline", self.expiries.clone());
         registry.register("give_backs", "Give-backs decided", self.give_backs.clone());

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use lockstead_core::{ClusterId, Incarnation, Limits, LockKey, LockView, NodeId, Op};
+use openraft::Instant as _;
 use openraft::async_runtime::WatchReceiver as _;
 use openraft::{Config, SnapshotPolicy};
 use prometheus_client::registry::Registry;
@@ -120,13 +121,15 @@ impl Node<Host> {
 
     fn start_tasks(&self, listener: TcpListener, card: NodeCard) {
         let (identity, raft) = (Arc::clone(&self.identity), self.raft.clone());
-        let may_vote = move || member(&raft, identity.node_id()).is_some_and(|me| me.incarnation == identity.incarnation());
+        let may_vote =
+            move || member(&raft, identity.node_id()).is_some_and(|me| me.incarnation == identity.incarnation());
         let port = RaftHandle { raft: self.raft.clone(), may_vote: Arc::new(may_vote) };
         let service = Service {
             card,
             identity: Arc::clone(&self.identity),
             raft: self.raft.clone(),
             router: self.router.clone(),
+            changing: Arc::default(),
         };
         let (tracker, stop) = (self.tasks.clone(), self.stopping.clone());
         PeerServer { service, raft: port, seen: self.dialer.seen_starts(), tracker, stop }.spawn(listener);
@@ -136,7 +139,13 @@ impl Node<Host> {
 }
 
 impl<P: Platform> Node<P> {
+    /// A member that need not join (any more).
     pub(crate) fn is_initialised(&self) -> bool {
+        self.knows_members() && !self.identity.is_joining()
+    }
+
+    /// Its log or snapshot holds a membership.
+    pub(crate) fn knows_members(&self) -> bool {
         has_members(&self.raft.server_metrics().borrow_watched().membership_config)
     }
 
@@ -153,7 +162,7 @@ impl<P: Platform> Node<P> {
     /// The cluster id goes to disk first. A node that is killed between the two steps comes back uninitialised, asks its
     /// join addresses once more, and goes on with the same id.
     pub(crate) async fn bootstrap(&self) -> Result<(), BootstrapError> {
-        if self.is_initialised() {
+        if self.knows_members() {
             return Err(BootstrapError("it belongs to a cluster already".to_owned()));
         }
         let cluster = ClusterId(self.platform.random());
@@ -193,7 +202,7 @@ impl<P: Platform> Node<P> {
     }
 
     pub(crate) fn readiness(&self) -> Result<(), NotReady> {
-        if self.identity.cluster_id().is_none() || !self.is_initialised() {
+        if self.identity.cluster_id().is_none() || !self.knows_members() {
             return Err(NotReady::NotJoined);
         }
         if !self.is_voter() {
@@ -230,14 +239,18 @@ impl<P: Platform> Node<P> {
         self.router.draining.cancel();
     }
 
-    /// The voter whose log is furthest, if this node leads.
+    /// Of the voters that answered lately, the one whose log is furthest, if this node leads.
     fn successor(&self) -> Option<NodeId> {
         let me = self.identity.node_id();
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow_watched();
-        let replication = metrics.replication.as_ref()?;
+        let (replication, heard) = (metrics.replication.as_ref()?, metrics.heartbeat.as_ref()?);
+        let lately = Duration::from_millis(self.config.election_max_ms);
+        let answers = |id: &NodeId| heard.get(id).and_then(Option::as_ref).is_some_and(|at| at.elapsed() <= lately);
         let voters = metrics.membership_config.membership().voter_ids();
-        voters.filter(|id| *id != me).max_by_key(|id| replication.get(id).and_then(Option::as_ref).map(|log| log.index()))
+        voters
+            .filter(|id| *id != me && answers(id))
+            .max_by_key(|id| replication.get(id).and_then(Option::as_ref).map(|log| log.index()))
     }
 
     async fn transfer(&self, successor: NodeId, time_max: Duration) -> Result<(), &'static str> {

@@ -14,10 +14,10 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lockstead_core::lease_clock::ClockReading;
 use lockstead_core::{
     Arbiter, Drain, GiveBack, LeaseClock, LeaseTime, Limits, LocalTime, LockKey, Now, Op, Request, RequestNumber,
 };
-use lockstead_core::lease_clock::ClockReading;
 use openraft::ReadPolicy;
 use openraft::error::{ClientWriteError, Fatal};
 use openraft::impls::ProgressResponder;
@@ -79,6 +79,8 @@ pub(crate) struct Office<P: Platform> {
     arbiter: Arbiter,
     clock: LeaseClock,
     clocks: ClockPair,
+    /// The clocks as lease time was read for the last decision: what is left of a hold counts from here.
+    decided_at: ClockPair,
     elapsed_us: u64,
     tickets: HashMap<RequestNumber, (Ticket, LockKey)>,
     last_batch: Instant,
@@ -124,6 +126,7 @@ impl<P: Platform> Office<P> {
             term,
             mailbox,
             clocks,
+            decided_at: clocks,
             elapsed_us: 0,
             tickets: HashMap::new(),
             last_batch: Instant::now(),
@@ -149,9 +152,13 @@ impl<P: Platform> Office<P> {
         match drain.batch.take() {
             Some(batch) => {
                 self.ground.metrics.batch_records.observe(count(batch.records()));
-                match self.propose(batch.into_bytes()).await? {
-                    Proposal::Applied => self.deliver(drain),
-                    Proposal::Refused => self.begin_again(drain).await?,
+                match self.propose(batch.into_bytes()).await {
+                    Ok(Proposal::Applied) => self.deliver(drain),
+                    Ok(Proposal::Refused) => self.begin_again(drain).await?,
+                    Err(end) => {
+                        self.leave_unknown(&drain);
+                        return Err(end);
+                    }
                 }
             }
             None if drain.answers.is_empty() => {}
@@ -271,6 +278,7 @@ impl<P: Platform> Office<P> {
             local: self.ground.local_clock.now(),
             wall: self.ground.platform.wall(),
         };
+        self.decided_at = self.clocks;
         let tick_due = self.last_batch.elapsed() >= Duration::from_millis(self.ground.tick_ms);
         let Self { ground, arbiter, .. } = self;
         ground.machine.with(|state| arbiter.decide(&state.table, now, tick_due, &mut || ground.platform.token()))
@@ -369,9 +377,10 @@ impl<P: Platform> Office<P> {
     // ---- what goes out
 
     fn deliver(&mut self, drain: Drain) {
-        let decided_at = self.clocks;
+        let decided_at = self.decided_at;
+        self.ground.metrics.expiries.inc_by(drain.expired);
         for answer in drain.answers {
-            self.ground.metrics.count(&answer.outcome);
+            self.ground.metrics.count(&answer);
             let Some((ticket, lock)) = self.tickets.remove(&answer.number) else {
                 continue;
             };
@@ -379,6 +388,16 @@ impl<P: Platform> Office<P> {
             let Err(Delivery::Decided(unread)) = ticket.deliver(Delivery::Decided(decision)) else { continue };
             if let Some(give_back) = give_back_of(&lock, &unread.outcome) {
                 self.submit_give_back(give_back);
+            }
+        }
+    }
+
+    /// The term ended over a batch that may still commit: whatever was decided together with it is unknown.
+    fn leave_unknown(&mut self, drain: &Drain) {
+        for decided in &drain.decided {
+            if let Some((ticket, _)) = self.tickets.remove(&decided.number) {
+                // A caller that is gone needs no answer, and in the next term nothing is given back.
+                let _ = ticket.deliver(Delivery::Unknown);
             }
         }
     }

@@ -25,7 +25,9 @@ pub enum OpenError {
         holder: String,
     },
     /// What was acknowledged is damaged or missing (exit 10).
-    #[error("{file} is damaged: {why}. The way out: stop this node, remove it from the cluster, empty its directory and join it again under a new id")]
+    #[error(
+        "{file} is damaged: {why}. The way out: stop this node, remove it from the cluster, empty its directory and join it again under a new id"
+    )]
     Damaged {
         /// The file.
         file: PathBuf,

@@ -15,7 +15,7 @@ use crate::local_clock::LocalClock;
 use crate::peer::{ForwardAnswer, LinkError, RequestLinks};
 use crate::platform::{ClockPair, Platform};
 use crate::replica::{Reply, SubmitError};
-use crate::ticket::{Claim, Decision, Delivery, Letter, Note, lock_of, pair};
+use crate::ticket::{Claim, Decision, Delivery, Letter, Note, give_back_of, lock_of, pair};
 use crate::types::{Member, Raft};
 
 /// How long a request waits before it is sent once more to a leader that it was sent to already.
@@ -24,6 +24,9 @@ const RESEND_AFTER: Duration = Duration::from_millis(20);
 const FORMER_LEADER_GRACE: Duration = Duration::from_millis(50);
 /// How much earlier a leader is asked to answer than the forwarding node ends the request.
 const FORWARD_MARGIN: Duration = Duration::from_millis(50);
+
+/// How long a node that stops still waits for the answers of what is in flight.
+const DRAIN_GRACE: Duration = Duration::from_secs(1);
 
 /// The open office of this node.
 #[derive(Clone, Debug)]
@@ -107,9 +110,7 @@ impl<P: Platform> Router<P> {
             sent_to = Some(destination.office(*self.raft.node_id()));
             let leg = match destination {
                 Destination::Here(door) => self.decide_here(&door, &journey).await,
-                Destination::There { leader, term, member } => {
-                    self.forward(leader, term, &member, &mut journey).await
-                }
+                Destination::There { leader, term, member } => self.forward(leader, term, &member, &mut journey).await,
             };
             match leg {
                 Leg::Answered(reply) => return Ok(reply),
@@ -224,17 +225,23 @@ impl<P: Platform> Router<P> {
             biased;
             delivery = claim.answer() => delivery,
             () = sleep_until(journey.deadline) => return Leg::Failed(given_up(&claim)),
-            () = self.draining.cancelled() => return self.drained(&mut claim).await,
+            () = self.draining.cancelled() => return self.last_answer(&mut claim).await,
         };
         self.received(delivery)
     }
 
+    /// Resolves a while after this node has begun to stop.
+    async fn drained(&self) {
+        self.draining.cancelled().await;
+        sleep(DRAIN_GRACE).await;
+    }
+
     /// This node stops: what is in flight still gets its answer, the rest goes elsewhere.
-    async fn drained(&self, claim: &mut Claim) -> Leg {
+    async fn last_answer(&self, claim: &mut Claim) -> Leg {
         if claim.withdraw() {
             return Leg::Failed(SubmitError::NoLeader);
         }
-        match tokio::time::timeout(Duration::from_secs(1), claim.answer()).await {
+        match tokio::time::timeout(DRAIN_GRACE, claim.answer()).await {
             Ok(delivery) => self.received(delivery),
             Err(_) => Leg::Failed(SubmitError::OutcomeUnknown),
         }
@@ -263,13 +270,19 @@ impl<P: Platform> Router<P> {
             biased;
             answer = self.links.submit_to(leader, member, op, asked) => answer,
             () = sleep_until(journey.deadline) => return Leg::Failed(SubmitError::OutcomeUnknown),
-            () = self.draining.cancelled() => return Leg::Failed(SubmitError::OutcomeUnknown),
+            () = self.drained() => return Leg::Failed(SubmitError::OutcomeUnknown),
             () = self.office_ended(leader, term) => return Leg::Failed(SubmitError::OutcomeUnknown),
         };
         match answer {
             Ok(ForwardAnswer::Reply { outcome, waited_ms }) => {
                 let passed_ms = self.platform.clocks().ms_since_at_most(sent_at);
-                answered(outcome, lain_ms + waited_ms, |left_ms| (waited_ms + left_ms).saturating_sub(passed_ms))
+                let unread = give_back_of(lock_of(&journey.op), &outcome);
+                let leg =
+                    answered(outcome, lain_ms + waited_ms, |left_ms| (waited_ms + left_ms).saturating_sub(passed_ms));
+                if let (Leg::Failed(_), Some(give_back)) = (&leg, unread) {
+                    self.links.give_back_to(leader, member, give_back);
+                }
+                leg
             }
             Ok(ForwardAnswer::NotLeader { .. }) | Err(LinkError::NotSent) => Leg::NotLeader,
             Ok(ForwardAnswer::NoLeader) => Leg::Failed(SubmitError::NoLeader),

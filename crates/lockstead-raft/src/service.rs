@@ -28,12 +28,14 @@ pub(crate) struct Service<P = Host> {
     pub(crate) identity: Arc<Identity>,
     pub(crate) raft: Raft,
     pub(crate) router: Router<P>,
+    /// openraft takes one change of membership at a time.
+    pub(crate) changing: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl<P> Clone for Service<P> {
     fn clone(&self) -> Self {
         let (identity, raft) = (Arc::clone(&self.identity), self.raft.clone());
-        Self { card: self.card, identity, raft, router: self.router.clone() }
+        Self { card: self.card, identity, raft, router: self.router.clone(), changing: Arc::clone(&self.changing) }
     }
 }
 
@@ -63,6 +65,7 @@ impl<P: Platform> PeerService for Service<P> {
     }
 
     async fn join(&self, call: JoinCall) -> JoinAnswer {
+        let _one_at_a_time = self.changing.lock().await;
         match call.step {
             JoinStep::Add => self.add(call).await,
             JoinStep::Promote => self.promote(call).await,

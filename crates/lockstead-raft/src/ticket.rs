@@ -10,7 +10,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 
-use lockstead_core::{GiveBack, LockKey, LocalTime, Op, Outcome, RequestNumber};
+use lockstead_core::{GiveBack, LocalTime, LockKey, Op, Outcome, RequestNumber};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::platform::ClockPair;
@@ -67,7 +67,8 @@ pub(crate) struct Ticket {
 impl Ticket {
     /// Marks the request as proposed; `false` if its caller withdrew it before.
     pub(crate) fn mark_logged(&self) -> bool {
-        self.state.compare_exchange(QUEUED, LOGGED, Ordering::SeqCst, Ordering::SeqCst).unwrap_or_else(|was| was) != WITHDRAWN
+        self.state.compare_exchange(QUEUED, LOGGED, Ordering::SeqCst, Ordering::SeqCst).unwrap_or_else(|was| was)
+            != WITHDRAWN
     }
 
     /// A refused batch left the request as it was before it was proposed.
@@ -192,11 +193,7 @@ mod tests {
             term: 2,
             fresh,
         };
-        Delivery::Decided(Decision {
-            outcome: Outcome::Granted(grant),
-            waited_ms: 0,
-            decided_at: ClockPair::default(),
-        })
+        Delivery::Decided(Decision { outcome: Outcome::Granted(grant), waited_ms: 0, decided_at: ClockPair::default() })
     }
 
     #[test]

@@ -74,7 +74,8 @@ pub(crate) type Snapshot = openraft::alias::SnapshotOf<TypeConfig, SnapshotData>
 pub(crate) type CommittedLeaderId = openraft::alias::CommittedLeaderIdOf<TypeConfig>;
 pub(crate) type Raft = openraft::Raft<TypeConfig, crate::store::StateMachine>;
 pub(crate) type RaftMetrics = openraft::RaftMetrics<TypeConfig>;
-pub(crate) type ServerMetricsWatch = openraft::alias::WatchReceiverOf<TypeConfig, openraft::metrics::RaftServerMetrics<TypeConfig>>;
+pub(crate) type ServerMetricsWatch =
+    openraft::alias::WatchReceiverOf<TypeConfig, openraft::metrics::RaftServerMetrics<TypeConfig>>;
 
 mod shared_bytes {
     use std::fmt;

@@ -110,9 +110,8 @@ pub struct SnapshotView {
 /// The node's view, as it is now.
 pub(crate) fn of<P: Platform>(node: &Node<P>) -> ClusterView {
     let metrics = node.raft.metrics().borrow_watched().clone();
-    let (lease_ms, live_records, snapshot) = node
-        .machine
-        .with(|state| (state.table.time().0, state.table.live_records(), state.snapshot_view()));
+    let (lease_ms, live_records, snapshot) =
+        node.machine.with(|state| (state.table.time().0, state.table.live_records(), state.snapshot_view()));
     let (tail_entries, tail_bytes) = node.log.tail_stats();
     ClusterView {
         cluster_id: node.identity.cluster_id(),
@@ -189,9 +188,7 @@ impl LeaderKnowledge {
         Self {
             leads: true,
             last_log: metrics.last_log_index.unwrap_or(0),
-            last_contact_ms: heard
-                .filter_map(|(id, at)| at.as_ref().map(|at| (*id, age_ms(at.elapsed()))))
-                .collect(),
+            last_contact_ms: heard.filter_map(|(id, at)| at.as_ref().map(|at| (*id, age_ms(at.elapsed())))).collect(),
             matched: matched.map(|(id, log_id)| (*id, log_id.as_ref().map_or(0, |log_id| log_id.index()))).collect(),
         }
     }

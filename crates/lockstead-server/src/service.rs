@@ -41,7 +41,7 @@ impl<N: Node> Shared<N> {
     pub(crate) fn new(node: N, config: ServerConfig) -> Self {
         let mut registry = Registry::default();
         let http_metrics = HttpMetrics::register(&mut registry);
-        node.register_metrics(&mut registry);
+        node.register_metrics(registry.sub_registry_with_prefix("lockstead"));
         Self { node, config, registry, http_metrics, leader_headers: LeaderHeaders::default() }
     }
 }
@@ -95,7 +95,8 @@ impl<N: Node> HttpService<N> {
             activity.leave_unread();
         }
         self.shared.http_metrics.answered(route, status, took);
-        if status.is_server_error() {
+        // A node that says it is not ready has not failed.
+        if status.is_server_error() && route != Route::Readyz {
             info!(route = route.path(), status = status.as_u16(), ?took, "request failed");
         } else {
             debug!(route = route.path(), status = status.as_u16(), ?took, "request answered");

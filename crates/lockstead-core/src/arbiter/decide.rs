@@ -25,6 +25,7 @@ pub(super) struct Deciding<'a> {
     decided: Vec<Decided>,
     overdue: Vec<RequestNumber>,
     undo: Vec<Undo>,
+    expired: u64,
 }
 
 /// A state of the drain to which it can go back.
@@ -33,6 +34,7 @@ struct Mark {
     view: ViewMark,
     answers_len: usize,
     undo_len: usize,
+    expired: u64,
 }
 
 /// Where a batch stood.
@@ -71,6 +73,7 @@ impl<'a> Deciding<'a> {
             decided: Vec::new(),
             overdue: Vec::new(),
             undo: Vec::new(),
+            expired: 0,
         }
     }
 
@@ -158,6 +161,7 @@ impl<'a> Deciding<'a> {
             decided: self.decided,
             overdue: self.overdue,
             undo: self.undo,
+            expired: self.expired,
         }
     }
 
@@ -275,6 +279,7 @@ impl<'a> Deciding<'a> {
         let fences: Vec<_> = self.view.holds(lock).iter().filter(expired).map(|hold| hold.fence).collect();
         for fence in fences {
             self.end(lock, fence, DropReason::Expired);
+            self.expired += 1;
         }
     }
 
@@ -372,6 +377,7 @@ impl<'a> Deciding<'a> {
             view: self.view.mark(),
             answers_len: self.answers.len(),
             undo_len: self.undo.len(),
+            expired: self.expired,
         }
     }
 
@@ -380,6 +386,7 @@ impl<'a> Deciding<'a> {
         self.view.roll_back(mark.view);
         self.answers.truncate(mark.answers_len);
         self.decided.truncate(mark.answers_len);
+        self.expired = mark.expired;
         for undo in self.undo.split_off(mark.undo_len).into_iter().rev() {
             self.arbiter.undo(undo);
         }

@@ -70,6 +70,8 @@ pub struct Drain {
     pub decided: Vec<Decided>,
     /// Requests that ended undecided: their callers were told so by then, and no answer is expected.
     pub overdue: Vec<RequestNumber>,
+    /// How many holds the batch drops past their deadline.
+    pub expired: u64,
     /// What to undo, oldest first, if the batch is surely refused.
     undo: Vec<Undo>,
 }

@@ -103,7 +103,8 @@ impl Cluster {
     /// The one leader that these nodes name, one of them.
     pub(super) async fn leader_of(&self, nodes: &[NodeId]) -> NodeId {
         let named = || {
-            let mut named: Vec<_> = nodes.iter().map(|id| self.node(*id).leader().map(|leader| leader.node_id)).collect();
+            let mut named: Vec<_> =
+                nodes.iter().map(|id| self.node(*id).leader().map(|leader| leader.node_id)).collect();
             named.dedup();
             (named.len() == 1).then(|| named[0]).flatten().filter(|leader| nodes.contains(leader))
         };

@@ -121,10 +121,37 @@ async fn every_node_holds_the_same_table() {
     for round in 0..20 {
         let key = lock(&format!("lock {round}"));
         until("all nodes agree on a lock", || {
-            let mut views = (1..=3).map(|id| cluster.node(id).read_stale(&key).unwrap().map(|view| view.holders[0].fence));
+            let mut views =
+                (1..=3).map(|id| cluster.node(id).read_stale(&key).unwrap().map(|view| view.holders[0].fence));
             let first = views.next().unwrap();
             first.is_some() == (round % 2 == 1) && views.all(|view| view == first)
         })
         .await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_left_of_a_hold_counts_from_the_decision_however_long_its_batch_takes() {
+    let cluster = Arc::new(Cluster::start(3).await);
+    for round in 0..20 {
+        let leader = cluster.leader().await;
+        let others = cluster.others(leader);
+        others.iter().for_each(|other| cluster.isolate(*other, true));
+        let slow = tokio::spawn({
+            let (cluster, name) = (Arc::clone(&cluster), format!("slow {round}"));
+            async move { cluster.node(leader).submit(acquire(&name).ttl_ms(10_000).op(), Duration::from_secs(20)).await }
+        });
+        let cut_at = Instant::now();
+        until("the batch has waited for a second", || cut_at.elapsed() > Duration::from_millis(1_000)).await;
+        others.iter().for_each(|other| cluster.isolate(*other, false));
+        // Another may lead by now: then the outcome is unknown, and the next round tries again.
+        if let Ok(reply) = slow.await.unwrap()
+            && let Outcome::Granted(grant) = reply.outcome
+            && reply.waited_ms < 100
+        {
+            assert!(grant.left_ms <= 9_100, "{} ms left after a commit of a second", grant.left_ms);
+            return;
+        }
+    }
+    panic!("no batch survived the cut under its own leader");
 }

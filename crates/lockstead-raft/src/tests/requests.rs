@@ -68,11 +68,7 @@ async fn a_waiter_that_goes_is_skipped_on_its_own_node_and_behind_another() {
     for node in [leader, cluster.others(leader)[0]] {
         let name = format!("waited-for through {node}");
         let held = cluster.grant(leader, acquire(&name).op()).await;
-        let gone = timeout(
-            Duration::from_millis(100),
-            cluster.submit(node, acquire(&name).wait_ms(20_000).op()),
-        )
-        .await;
+        let gone = timeout(Duration::from_millis(100), cluster.submit(node, acquire(&name).wait_ms(20_000).op())).await;
         assert!(gone.is_err(), "it waits");
         let patient = tokio::spawn({
             let (cluster, name) = (Arc::clone(&cluster), name.clone());

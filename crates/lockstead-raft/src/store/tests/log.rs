@@ -5,6 +5,7 @@ use openraft::storage::{RaftLogReader, RaftLogStorage};
 use super::{append, batch, blank, blanks, ends, log_id, open, read};
 use crate::store::codec::{encode_entry, encode_fact};
 use crate::store::log_store::open_sled;
+use crate::store::tail::Tail;
 use crate::types::Vote;
 
 #[tokio::test]
@@ -34,6 +35,19 @@ fn an_entry_lies_in_these_bytes() {
     value.extend(b"facts");
     assert_eq!(parts, [(key, value)]);
     assert_eq!(encode_fact(&log_id(3, 258))[5..], [3, 251, 2, 1]);
+}
+
+#[test]
+fn entries_stay_in_memory_until_sled_has_them() {
+    let mut tail = Tail::new(None, None, None);
+    let first = tail.append(&blanks(1, 0..30_000)).unwrap();
+    let second = tail.append(&blanks(1, 30_000..60_000)).unwrap();
+    let cold = |tail: &Tail| tail.plan(0, u64::MAX, u64::MAX).cold;
+    assert_eq!(cold(&tail), 0..0);
+    tail.written(first);
+    assert_eq!(cold(&tail), 0..30_000);
+    tail.written(second);
+    assert_eq!(cold(&tail), 0..40_000);
 }
 
 #[tokio::test]
