@@ -3,8 +3,7 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::attempt::attempt;
-use crate::home::Try;
+use crate::attempt::{Try, attempt};
 use crate::spot::Spot;
 use crate::{AcquireError, FileLock, Owner, read_metadata};
 
@@ -57,7 +56,7 @@ pub(crate) fn acquire_at(spot: Spot, options: AcquireOptions) -> Result<FileLock
     }
 }
 
-fn refused<T>(spot: &Spot, refusal: &Try<T>, waited: Duration) -> AcquireError {
+fn refused(spot: &Spot, refusal: &Try, waited: Duration) -> AcquireError {
     let path = spot.path.clone();
     match refusal {
         Try::Replaced => AcquireError::Unsettled { path },

@@ -7,11 +7,22 @@ use rustix::io::Errno;
 use crate::AcquireError;
 use crate::fence::{self, RaiseError};
 use crate::flocked::Flocked;
-use crate::home::{Home, Try};
+use crate::home::Home;
 use crate::spot::Spot;
 
 /// So often a try that decided nothing is repeated at once.
 const REPLACED_MAX: usize = 100;
+
+/// What a try gave.
+#[derive(Debug)]
+pub(crate) enum Try {
+    /// Both files are locked, and their names still lead to them.
+    Locked(Taken),
+    /// Somebody else has one.
+    Held,
+    /// A name led elsewhere after the file was locked: nothing is decided.
+    Replaced,
+}
 
 /// A lock just taken. `file` is unlocked before `guard`, as it was locked after it.
 #[derive(Debug)]
@@ -23,7 +34,7 @@ pub(crate) struct Taken {
 }
 
 /// Tries once, which takes as many tries as somebody replaces files in the meantime. Never blocks.
-pub(crate) fn attempt(spot: &Spot) -> Result<Try<Taken>, AcquireError> {
+pub(crate) fn attempt(spot: &Spot) -> Result<Try, AcquireError> {
     for _ in 0..REPLACED_MAX {
         match once(spot)? {
             Try::Replaced => {}
@@ -33,19 +44,11 @@ pub(crate) fn attempt(spot: &Spot) -> Result<Try<Taken>, AcquireError> {
     Ok(Try::Replaced)
 }
 
-fn once(spot: &Spot) -> Result<Try<Taken>, AcquireError> {
+fn once(spot: &Spot) -> Result<Try, AcquireError> {
     let home = Home::open(spot)?;
     // The guard comes first, so that two who try at once can't each have one of the files.
-    let guard = match home.try_lock(&spot.guard_name)? {
-        Try::Locked(guard) => guard,
-        Try::Held => return Ok(Try::Held),
-        Try::Replaced => return Ok(Try::Replaced),
-    };
-    let file = match home.try_lock(&spot.file_name)? {
-        Try::Locked(file) => file,
-        Try::Held => return Ok(Try::Held),
-        Try::Replaced => return Ok(Try::Replaced),
-    };
+    let Some(guard) = home.try_lock(&spot.guard_name)? else { return Ok(Try::Held) };
+    let Some(file) = home.try_lock(&spot.file_name)? else { return Ok(Try::Held) };
     let is_ours = is_intact(spot, &home, &guard, &file).map_err(|errno| AcquireError::from_file(&spot.path, errno))?;
     if !is_ours {
         return Ok(Try::Replaced);

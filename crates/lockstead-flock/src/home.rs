@@ -13,17 +13,6 @@ use crate::flocked::Flocked;
 use crate::spot::{Spot, Trust};
 use crate::{AcquireError, LockDirError};
 
-/// What one try for one file gave.
-#[derive(Debug)]
-pub(crate) enum Try<T> {
-    /// Locked, and the name still leads to it.
-    Locked(T),
-    /// Somebody else has it.
-    Held,
-    /// The name led elsewhere after the lock was taken: nothing is decided.
-    Replaced,
-}
-
 /// An open directory.
 #[derive(Debug)]
 pub(crate) struct Home {
@@ -69,20 +58,14 @@ impl Home {
         }
     }
 
-    /// Opens the file, makes it if missing, and tries to lock it.
-    pub(crate) fn try_lock(&self, name: &OsStr) -> Result<Try<Flocked>, AcquireError> {
+    /// Opens the file, makes it if missing, and tries to lock it; `None` if somebody else has it.
+    pub(crate) fn try_lock(&self, name: &OsStr) -> Result<Option<Flocked>, AcquireError> {
         let refused = |errno| AcquireError::from_file(&self.path.join(name), errno);
-        let mode = Mode::from_raw_mode(0o666);
-        let fd = openat(&self.fd, name, LOCK_FILE, mode).map_err(refused)?;
+        let fd = openat(&self.fd, name, LOCK_FILE, Mode::from_raw_mode(0o666)).map_err(refused)?;
         let stat = fstat(&fd).map_err(refused)?;
-        if let Some(why) = self.why_no_lock_file(&stat) {
-            return Err(AcquireError::NotALockFile { path: self.path.join(name), why });
-        }
-        match Flocked::try_new(fd) {
-            Ok(Some(locked)) if self.leads_to(name, &locked).map_err(refused)? => Ok(Try::Locked(locked)),
-            Ok(Some(_)) => Ok(Try::Replaced),
-            Ok(None) => Ok(Try::Held),
-            Err(errno) => Err(AcquireError::from_flock(&self.path.join(name), errno)),
+        match self.why_no_lock_file(&stat) {
+            Some(why) => Err(AcquireError::NotALockFile { path: self.path.join(name), why }),
+            None => Flocked::try_new(fd).map_err(|errno| AcquireError::from_flock(&self.path.join(name), errno)),
         }
     }
 

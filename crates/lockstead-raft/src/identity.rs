@@ -5,12 +5,13 @@
 //! 2. `starts` is higher than at any start before, durably, before anybody hears of it.
 //! 3. Node id and incarnation never change; a cluster id, once known, never does.
 
-use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, Read, Seek, Write};
+use std::fs::File;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use lockstead_core::{ClusterId, Incarnation, NodeId};
+use lockstead_flock::{AcquireError, AcquireOptions, FileLock, Owner, acquire};
 use serde::{Deserialize, Serialize};
 
 use crate::OpenError;
@@ -34,7 +35,7 @@ pub(crate) struct Identity {
     cluster: ClusterCell,
     /// Held while the file is written.
     part: Mutex<Part>,
-    _lock: File,
+    _lock: FileLock,
 }
 
 /// Why a node could not be made part of a lineage.
@@ -81,7 +82,7 @@ impl Identity {
     /// [`OpenError`]: in use, of another node, damaged, or refused by the system; nothing was changed then.
     pub(crate) fn open(data_dir: &Path, node_id: NodeId) -> Result<Self, OpenError> {
         make_dirs(data_dir)?;
-        let lock = lock(data_dir)?;
+        let lock = lock(data_dir, node_id)?;
         let mut stored = read(data_dir, node_id)?;
         stored.starts += 1;
         let file = data_dir.join(FILE);
@@ -215,7 +216,7 @@ impl Stored {
         cluster.map_err(|error| format!("cluster_id: {error}"))
     }
 
-    fn unpack(self, dir: &Path, lock: File) -> Result<Identity, String> {
+    fn unpack(self, dir: &Path, lock: FileLock) -> Result<Identity, String> {
         Ok(Identity {
             dir: dir.to_owned(),
             node_id: self.node_id,
@@ -237,35 +238,22 @@ fn make_dirs(data_dir: &Path) -> Result<(), OpenError> {
     sync_dir(parent).map_err(|source| OpenError::Io { path: parent.to_owned(), source })
 }
 
-fn lock(data_dir: &Path) -> Result<File, OpenError> {
+fn lock(data_dir: &Path, node_id: NodeId) -> Result<FileLock, OpenError> {
     let path = data_dir.join(LOCK_FILE);
-    let refused = |source| OpenError::Io { path: path.clone(), source };
-    let mut file =
-        OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path).map_err(refused)?;
-    match file.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => {
-            return Err(OpenError::InUse { path: data_dir.to_owned(), holder: holder(&mut file) });
+    let owner = Owner { id: format!("node {node_id}"), kind: "lockstead".into(), ..Owner::default() };
+    let lock = acquire(&path, AcquireOptions { owner, ..AcquireOptions::default() }).map_err(|error| match error {
+        AcquireError::LockHeld { holder, .. } => {
+            OpenError::InUse { path: data_dir.to_owned(), holder: holder.to_string() }
         }
-        Err(TryLockError::Error(source)) => return Err(refused(source)),
+        AcquireError::PermissionDenied { path, source } | AcquireError::Io { path, source } => {
+            OpenError::Io { path, source }
+        }
+        other => OpenError::Io { path, source: io::Error::other(other) },
+    })?;
+    if let Some(warning) = lock.warning() {
+        tracing::warn!("the data directory may be opened by another machine at the same time: {warning}");
     }
-    note_holder(&mut file).map_err(refused)?;
-    Ok(file)
-}
-
-/// A hint for people: the kernel's lock alone decides.
-fn note_holder(file: &mut File) -> io::Result<()> {
-    file.set_len(0)?;
-    file.rewind()?;
-    writeln!(file, "pid={}", std::process::id())
-}
-
-fn holder(file: &mut File) -> String {
-    let mut text = String::new();
-    match file.take(64).read_to_string(&mut text) {
-        Ok(_) if text.trim_end().starts_with("pid=") => text.trim_end().to_owned(),
-        _ => "its pid is unknown".to_owned(),
-    }
+    Ok(lock)
 }
 
 fn read(data_dir: &Path, node_id: NodeId) -> Result<Stored, OpenError> {
@@ -335,12 +323,12 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_in_use_is_refused_with_the_pid_of_its_user_and_not_counted() {
+    fn a_directory_in_use_is_refused_with_pid_and_begin_of_its_use_and_not_counted() {
         let dir = tempfile::tempdir().unwrap();
         let first = open(dir.path(), 1).unwrap();
         let error = open(dir.path(), 1).unwrap_err();
-        let pid = format!("pid={}", std::process::id());
-        assert!(matches!(&error, OpenError::InUse { holder, .. } if *holder == pid), "{error}");
+        let expected = format!("pid {} (lockstead node 1), since 20", std::process::id());
+        assert!(matches!(&error, OpenError::InUse { holder, .. } if holder.starts_with(&expected)), "{error}");
         drop(first);
         assert_eq!(open(dir.path(), 1).unwrap().starts(), 2);
     }

@@ -10,11 +10,12 @@ use crate::node::Node;
 use crate::peer::{JoinAnswer, JoinCall, JoinStep, ask_to_join};
 use crate::platform::Platform;
 use crate::replica::{JoinAs, JoinError};
+use crate::store::Machine;
 
 /// How long one call to a member may take.
 const CALL_TIME_MAX: Duration = Duration::from_secs(5);
 /// How long one try may take to catch up and be promoted.
-const TRY_TIME_MAX: Duration = Duration::from_secs(60);
+const TRY_TIME_MAX: Duration = Duration::from_mins(1);
 /// How long to wait before a member is asked once more.
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
 
@@ -39,7 +40,7 @@ impl<P: Platform> Node<P> {
     }
 
     async fn become_voter(&self, peers: &[String]) -> Result<(), JoinError> {
-        self.wait_until("catch up", || self.knows_members() && self.machine.with(|state| state.is_complete())).await?;
+        self.wait_until("catch up", || self.knows_members() && self.machine.with(Machine::is_complete)).await?;
         let ends = Instant::now() + TRY_TIME_MAX;
         while Instant::now() < ends {
             match self.ask_members(peers, JoinStep::Promote).await? {

@@ -1,6 +1,6 @@
 //! A node: its parts, how they start, and how they stop.
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -27,8 +27,8 @@ use crate::platform::{Host, Platform};
 use crate::replica::{BootstrapError, NotReady, OpenError, Reply, StopReason, SubmitError};
 use crate::router::Router;
 use crate::service::Service;
-use crate::store::{LogStore, StateMachine};
-use crate::types::{Member, Raft, StoredMembership, TypeConfig};
+use crate::store::{LogStore, Machine, StateMachine};
+use crate::types::{LogId, Member, Raft, StoredMembership, TypeConfig};
 use crate::view::{ClusterView, LeaderView, holder_view};
 
 /// A running node.
@@ -208,7 +208,7 @@ impl<P: Platform> Node<P> {
         if !self.is_voter() {
             return Err(NotReady::NotVoter);
         }
-        if !self.machine.with(|state| state.is_complete()) {
+        if !self.machine.with(Machine::is_complete) {
             return Err(NotReady::CatchingUp);
         }
         self.leader().map(|_| ()).ok_or(NotReady::NoLeader)
@@ -250,7 +250,7 @@ impl<P: Platform> Node<P> {
         let voters = metrics.membership_config.membership().voter_ids();
         voters
             .filter(|id| *id != me && answers(id))
-            .max_by_key(|id| replication.get(id).and_then(Option::as_ref).map(|log| log.index()))
+            .max_by_key(|id| replication.get(id).and_then(Option::as_ref).map(LogId::index))
     }
 
     async fn transfer(&self, successor: NodeId, time_max: Duration) -> Result<(), &'static str> {
@@ -308,7 +308,7 @@ impl Files {
     }
 
     fn open_blocking(
-        data_dir: &PathBuf,
+        data_dir: &Path,
         node_id: NodeId,
         metrics: crate::store::StoreMetrics,
         on_fault: Box<dyn FnOnce(String) + Send>,

@@ -244,7 +244,7 @@ impl<P: Platform> Office<P> {
     /// The moment at which something is due even if nobody writes.
     fn next_wake(&mut self) -> Instant {
         let now = Instant::now();
-        let far = now + Duration::from_secs(3_600);
+        let far = now + Duration::from_hours(1);
         let wait_end = self.arbiter.next_wait_end().map(|end| self.ground.local_clock.instant(end));
         let lease_now = self.read_lease_time();
         let (deadline, ticking) =

@@ -15,7 +15,7 @@ use crate::node::{member, member_incarnation};
 use crate::peer::{ForwardAnswer, JoinAnswer, JoinCall, JoinStep, NodeCard, PeerService};
 use crate::platform::{Host, Platform};
 use crate::router::Router;
-use crate::types::{Raft, TypeConfig};
+use crate::types::{LogId, Raft, TypeConfig};
 
 /// How long a leader waits for a learner to catch up with the log as it was when the call came.
 const CATCH_UP_TIME_MAX: Duration = Duration::from_secs(2);
@@ -132,7 +132,7 @@ impl<P: Platform> Service<P> {
                 let matched = {
                     let metrics = metrics.borrow_watched();
                     let replication = metrics.replication.as_ref()?;
-                    replication.get(&node_id).and_then(Option::as_ref).map(|log_id| log_id.index())
+                    replication.get(&node_id).and_then(Option::as_ref).map(LogId::index)
                 };
                 if matched.is_some_and(|matched| matched >= goal) {
                     return Some(());

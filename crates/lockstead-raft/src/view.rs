@@ -10,7 +10,7 @@ use openraft::async_runtime::WatchReceiver as _;
 use crate::node::Node;
 use crate::platform::Platform;
 use crate::store::disk_bytes;
-use crate::types::{Member, RaftMetrics};
+use crate::types::{LogId, Member, RaftMetrics};
 
 /// Who leads, as this node knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -121,8 +121,8 @@ pub(crate) fn of<P: Platform>(node: &Node<P>) -> ClusterView {
         leader: metrics.current_leader,
         term: metrics.current_term,
         last_log: metrics.last_log_index.unwrap_or(0),
-        committed: metrics.local_committed.map_or(0, |log_id| log_id.index()),
-        applied: metrics.last_applied.map_or(0, |log_id| log_id.index()),
+        committed: metrics.local_committed.as_ref().map_or(0, LogId::index),
+        applied: metrics.last_applied.as_ref().map_or(0, LogId::index),
         lease_ms,
         failures_tolerated: failures_tolerated(&metrics),
         snapshot,
@@ -189,7 +189,7 @@ impl LeaderKnowledge {
             leads: true,
             last_log: metrics.last_log_index.unwrap_or(0),
             last_contact_ms: heard.filter_map(|(id, at)| at.as_ref().map(|at| (*id, age_ms(at.elapsed())))).collect(),
-            matched: matched.map(|(id, log_id)| (*id, log_id.as_ref().map_or(0, |log_id| log_id.index()))).collect(),
+            matched: matched.map(|(id, log_id)| (*id, log_id.as_ref().map_or(0, LogId::index))).collect(),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Fifty processes on one path, a thousand cycles each, while holders are killed or the lock file is deleted.
+//! Fifty processes on one path, a thousand cycles each, while holders are killed or lock files deleted.
 
 #![expect(clippy::unwrap_used, reason = "what tests share may fail like a test")]
 
@@ -17,9 +17,11 @@ use support::{Other, now};
 
 const PROCESSES: usize = 50;
 const CYCLES: u64 = 1_000;
+/// Long enough that others come while the lock is held.
+const HOLD: Duration = Duration::from_micros(90);
 /// A record of the shared file: fence, pid and cycle of the last holder, in fixed width.
 const RECORD_BYTES: usize = 20 + 1 + 10 + 1 + 10 + 1;
-/// Waits of the fifty would disturb each other's measure: one test after the other.
+/// One fifty would disturb each other's measure: one test after the other.
 static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 /// Not a test of its own: the processes that the others start.
@@ -44,7 +46,7 @@ fn cycle(dir: &Path) {
         let mine = format!("{:020} {:010} {cycle:010}\n", lock.fence(), std::process::id());
         shared.write_all_at(mine.as_bytes(), 0).unwrap();
         for _ in 0..3 {
-            std::thread::yield_now();
+            std::thread::sleep(HOLD / 3);
             let mut back = [0; RECORD_BYTES];
             shared.read_exact_at(&mut back, 0).unwrap();
             assert_eq!(std::str::from_utf8(&back), Ok(mine.as_str()), "somebody else was inside");
@@ -64,7 +66,7 @@ fn read(shared: &File) -> (u64, u32) {
     }
 }
 
-/// Runs all processes to their end, with `meanwhile` called again and again; how often one was killed and how long it took.
+/// Runs all processes to their end, with `meanwhile` called again and again.
 fn run(dir: &Path, mut meanwhile: impl FnMut(&mut Vec<Other>)) {
     let mut running: Vec<_> = (0..PROCESSES).map(|_| Other::start("cycle", dir)).collect();
     let mut done = 0;
@@ -87,47 +89,69 @@ fn run(dir: &Path, mut meanwhile: impl FnMut(&mut Vec<Other>)) {
 fn holders_killed_each_second_leave_no_overlap_and_no_stuck_lock() {
     let _alone = ONE_AT_A_TIME.lock();
     let dir = tempfile::tempdir().unwrap();
-    let shared = File::create_new(dir.path().join("shared")).unwrap();
-    let shared_read = File::open(dir.path().join("shared")).unwrap();
-    drop(shared);
+    File::create_new(dir.path().join("shared")).unwrap();
+    let shared = File::open(dir.path().join("shared")).unwrap();
     let (started, mut next_kill, mut kills) = (now(), Duration::from_millis(500), 0);
     run(dir.path(), |running| {
         if started.elapsed() < next_kill {
             return;
         }
         // Whoever wrote last most likely holds the lock right now.
-        let (_, holder) = read(&shared_read);
-        if let Some(victim) = running.iter_mut().find(|process| process.pid() == holder) {
-            victim.kill();
+        let (_, holder) = read(&shared);
+        let victim = running.iter_mut().find(|process| process.pid() == holder);
+        if let Some(victim) = victim
+            && victim.kill()
+        {
             *victim = Other::start("cycle", dir.path());
             kills += 1;
             next_kill += Duration::from_secs(1);
         }
     });
-    let (last_fence, _) = read(&shared_read);
+    let (last_fence, _) = read(&shared);
     println!("{PROCESSES} × {CYCLES} cycles with {kills} kills in {:?}, last fence {last_fence}", started.elapsed());
     assert!(kills > 0, "somebody was killed");
     let free = acquire(dir.path().join("x"), AcquireOptions::default()).unwrap();
     assert!(free.fence() > last_fence);
 }
 
+/// Takes away files of the lock again and again, while others contend; how often.
+fn contend_while(dir: &Path, delete: impl Fn() -> bool + Sync) -> u64 {
+    File::create_new(dir.join("shared")).unwrap();
+    let (is_done, deletions) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_done.load(Ordering::SeqCst) {
+                deletions.fetch_add(u64::from(delete()), Ordering::SeqCst);
+                std::thread::sleep(Duration::from_micros(50));
+            }
+        });
+        run(dir, |_| {});
+        is_done.store(true, Ordering::SeqCst);
+    });
+    deletions.into_inner()
+}
+
 #[test]
 fn a_lock_file_deleted_all_the_time_leaves_no_overlap() {
     let _alone = ONE_AT_A_TIME.lock();
     let dir = tempfile::tempdir().unwrap();
-    File::create_new(dir.path().join("shared")).unwrap();
-    let (started, is_done, deletions) = (now(), AtomicBool::new(false), AtomicU64::new(0));
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !is_done.load(Ordering::SeqCst) {
-                deletions.fetch_add(u64::from(fs::remove_file(dir.path().join("x")).is_ok()), Ordering::SeqCst);
-                std::thread::sleep(Duration::from_micros(50));
-            }
-        });
-        run(dir.path(), |_| {});
-        is_done.store(true, Ordering::SeqCst);
-    });
-    let deletions = deletions.into_inner();
+    let started = now();
+    let deletions = contend_while(dir.path(), || fs::remove_file(dir.path().join("x")).is_ok());
     println!("{PROCESSES} × {CYCLES} cycles with {deletions} deletions in {:?}", started.elapsed());
     assert!(deletions > 1_000, "it was deleted all the time: {deletions}");
+}
+
+#[test]
+fn both_files_deleted_by_who_holds_the_lock_leave_no_overlap() {
+    let _alone = ONE_AT_A_TIME.lock();
+    let dir = tempfile::tempdir().unwrap();
+    let started = now();
+    let deletions = contend_while(dir.path(), || {
+        let Ok(held) = acquire(dir.path().join("x"), AcquireOptions::default()) else { return false };
+        let is_deleted = ["x", ".x.guard"].map(|name| fs::remove_file(dir.path().join(name)).is_ok());
+        drop(held);
+        is_deleted == [true, true]
+    });
+    println!("{PROCESSES} × {CYCLES} cycles with {deletions} cleanings in {:?}", started.elapsed());
+    assert!(deletions > 10, "it was cleaned up now and then: {deletions}");
 }

@@ -32,7 +32,7 @@ fn a_killed_holder_frees_its_lock_although_its_program_lives_on() {
     let path = dir.path().join("x");
     let mut holder = Other::start("hold with a program", &path);
     let sleep = Pid::from_raw(holder.says().parse().unwrap()).unwrap();
-    holder.kill();
+    assert!(holder.kill());
     assert!(acquire(&path, AcquireOptions::default()).is_ok(), "free at once");
     kill_process(sleep, Signal::KILL).expect("it lived on");
 }

@@ -72,7 +72,8 @@ fn hold(path: &Path) {
     await_go_on();
 }
 
-/// Runs another program meanwhile, which outlives this process.
+/// Runs another program meanwhile.
+#[expect(clippy::zombie_processes, reason = "it is meant to outlive this process")]
 fn hold_with_a_program(path: &Path) {
     let _lock = held(path);
     let sleep = Command::new("sleep").arg("600").spawn().unwrap();

@@ -24,9 +24,7 @@ mod trees;
 mod writer;
 
 pub(crate) use log_store::LogStore;
-#[cfg(test)]
-pub(crate) use machine::Machine;
-pub(crate) use machine::StateMachine;
+pub(crate) use machine::{Machine, StateMachine};
 
 /// What a node counts of its log. Clones count together.
 #[derive(Clone, Debug)]

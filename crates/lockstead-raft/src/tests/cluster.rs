@@ -22,7 +22,7 @@ pub(super) struct Cluster {
     ports: Vec<u16>,
     links: HashMap<(NodeId, NodeId), Link>,
     size: u64,
-    _dirs: Vec<TempDir>,
+    dirs: Vec<TempDir>,
 }
 
 impl Cluster {
@@ -48,7 +48,7 @@ impl Cluster {
                 links.insert((from, to), Link::start().await);
             }
         }
-        let mut cluster = Self { nodes: Vec::new(), ports: Vec::new(), links, size, _dirs: Vec::new() };
+        let mut cluster = Self { nodes: Vec::new(), ports: Vec::new(), links, size, dirs: Vec::new() };
         for id in 1..=size {
             cluster.start_node(id).await;
         }
@@ -76,7 +76,7 @@ impl Cluster {
         };
         self.nodes.push(Replica::open(config, listener).await.unwrap());
         self.ports.push(port);
-        self._dirs.push(dir);
+        self.dirs.push(dir);
     }
 
     pub(super) fn node(&self, node_id: NodeId) -> &Replica {

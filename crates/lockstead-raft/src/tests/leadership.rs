@@ -136,14 +136,18 @@ async fn what_is_left_of_a_hold_counts_from_the_decision_however_long_its_batch_
     for round in 0..20 {
         let leader = cluster.leader().await;
         let others = cluster.others(leader);
-        others.iter().for_each(|other| cluster.isolate(*other, true));
+        for other in &others {
+            cluster.isolate(*other, true);
+        }
         let slow = tokio::spawn({
             let (cluster, name) = (Arc::clone(&cluster), format!("slow {round}"));
             async move { cluster.node(leader).submit(acquire(&name).ttl_ms(10_000).op(), Duration::from_secs(20)).await }
         });
         let cut_at = Instant::now();
-        until("the batch has waited for a second", || cut_at.elapsed() > Duration::from_millis(1_000)).await;
-        others.iter().for_each(|other| cluster.isolate(*other, false));
+        until("the batch has waited for a second", || cut_at.elapsed() > Duration::from_secs(1)).await;
+        for other in &others {
+            cluster.isolate(*other, false);
+        }
         // Another may lead by now: then the outcome is unknown, and the next round tries again.
         if let Ok(reply) = slow.await.unwrap()
             && let Outcome::Granted(grant) = reply.outcome
