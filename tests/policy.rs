@@ -9,10 +9,11 @@ use std::path::{Path, PathBuf};
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 
 /// Each crate of the workspace, and the crates of the workspace that it may name: dependencies point inwards.
-const DIRECTIONS: [(&str, &[&str]); 6] = [
+const DIRECTIONS: [(&str, &[&str]); 7] = [
     ("lockstead-core", &[]),
     ("lockstead-api", &["lockstead-core"]),
-    ("lockstead-raft", &["lockstead-core"]),
+    ("lockstead-flock", &[]),
+    ("lockstead-raft", &["lockstead-core", "lockstead-flock"]),
     ("lockstead-client", &["lockstead-api"]),
     ("lockstead-server", &["lockstead-api", "lockstead-core", "lockstead-raft"]),
     ("lockstead", &["lockstead-api", "lockstead-client", "lockstead-core", "lockstead-raft", "lockstead-server"]),

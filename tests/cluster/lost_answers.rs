@@ -1,6 +1,5 @@
 //! The answer to an acquire is lost, and the client tries again.
 
-use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::harness::api::{Api, fresh_request_id};
@@ -8,6 +7,7 @@ use crate::harness::clock::{NOISE, ms, now, pause_until, secs};
 use crate::harness::cluster::Cluster;
 use crate::harness::http::Answer;
 use crate::harness::locker::{Held, insist, take};
+use crate::harness::node::Node;
 use crate::harness::proxy::Proxy;
 
 /// Asks through a proxy that loses the answer; what the answer said.
@@ -62,19 +62,15 @@ fn a_retry_while_the_first_try_is_still_uncommitted_gets_the_same_grant() {
     let cluster = Cluster::start(3);
     let leader = cluster.leader();
     let api = cluster.api(leader);
-    let signal = |signal| {
-        for node in cluster.nodes().filter(|node| node.id != leader) {
-            node.signal(signal);
-        }
-    };
+    let followers = || cluster.nodes().filter(|node| node.id != leader);
     for round in 0..5 {
         let body = request(&format!("round {round}"), 30_000);
-        signal(Signal::STOP);
+        followers().for_each(Node::freeze);
         let mut first = cluster.api(leader).start_acquire(&body).unwrap();
         let mut second = cluster.api(leader).start_acquire(&body).unwrap();
         pause_until(now() + ms(40));
         assert!(!first.has_bytes() && !second.has_bytes(), "nothing is granted without a quorum");
-        signal(Signal::CONT);
+        followers().for_each(Node::thaw);
         let answers = [first.answer(secs(7)).unwrap(), second.answer(secs(7)).unwrap()];
         let decided = insist(&[api], secs(10), |api| api.acquire(&body)).must_be_ok();
         for answer in answers {

@@ -10,6 +10,7 @@ use crate::harness::cluster::Cluster;
 use crate::harness::gather::{all, client};
 use crate::harness::http::Answer;
 use crate::harness::locker::{Held, insist, take};
+use crate::harness::node::Node;
 
 const TTL: Duration = secs(2);
 
@@ -85,20 +86,15 @@ fn a_follower_alone_grants_nothing_and_holders_can_renew_when_another_comes_back
 
 #[test]
 fn a_live_holder_renews_after_the_quorum_was_away_for_longer_than_its_ttl_under_the_same_leader() {
-    use rustix::process::Signal;
     let cluster = Cluster::start(3);
     let leader = cluster.leader();
     let followers = cluster.others(leader);
-    let signal = |signal| {
-        for node in cluster.nodes().filter(|node| followers.contains(&node.id)) {
-            node.signal(signal);
-        }
-    };
+    let stopped_nodes = || cluster.nodes().filter(|node| followers.contains(&node.id));
     let held = take(&cluster.api(leader), "L", TTL);
     let stopped = now();
-    signal(Signal::STOP);
+    stopped_nodes().for_each(Node::freeze);
     pause_until(stopped + TTL + ms(1_500));
-    signal(Signal::CONT);
+    stopped_nodes().for_each(Node::thaw);
     let renewal = insist(&cluster.apis(), secs(20), |api| api.patient_for(secs(1)).renew("L", &held.token, 5_000));
     held.renewed(&renewal.must_be_ok());
     cluster.must_work();

@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use rustix::process::Signal;
 use serde_json::json;
 
 use crate::harness::api::Api;
@@ -48,9 +47,9 @@ fn no_lock_is_lost_while_the_leader_is_stopped_if_it_is_renewed_through_the_othe
         })
         .collect();
     let stopped = now();
-    cluster.nodes().find(|node| node.id == leader).unwrap().signal(Signal::STOP);
+    cluster.nodes().find(|node| node.id == leader).unwrap().freeze();
     pause_until(stopped + stopped_for);
-    cluster.nodes().find(|node| node.id == leader).unwrap().signal(Signal::CONT);
+    cluster.nodes().find(|node| node.id == leader).unwrap().thaw();
     pause_until(stopped + stopped_for + secs(2));
     stop.store(true, Ordering::Relaxed);
     let least = usize::try_from(stopped_for.as_secs()).unwrap() - 2;
@@ -79,13 +78,13 @@ fn a_leader_that_wakes_up_acknowledges_nothing_from_its_lost_term() {
     let others = cluster.others(old);
     let majority = cluster.apis_without(old);
     let stopped_api = cluster.api(old);
-    let signal = |signal| cluster.nodes().find(|node| node.id == old).unwrap().signal(signal);
+    let old_node = cluster.nodes().find(|node| node.id == old).unwrap();
     for round in 0..scaled(2, 10) {
         let (kept, lost, free) = (format!("kept {round}"), format!("lost {round}"), format!("free {round}"));
         let a_kept = take_from_any(&majority, &kept, secs(60));
         let a_lost = take_from_any(&majority, &lost, secs(1));
         let led = cluster.leader();
-        signal(Signal::STOP);
+        old_node.freeze();
         let renew = put(
             stopped_api,
             "POST",
@@ -103,7 +102,7 @@ fn a_leader_that_wakes_up_acknowledges_nothing_from_its_lost_term() {
             secs(20),
         );
         assert!(b.fence > a_lost.fence, "{a_lost:?} {b:?}");
-        signal(Signal::CONT);
+        old_node.thaw();
 
         let (renew, get) = (answered(renew), answered(get));
         assert!(renew.code() == "not_holder" || renew.status == 503, "A lost it to B: {renew:?}");
@@ -131,9 +130,9 @@ fn make_leader(cluster: &Cluster, wanted: u64) {
             return Some(());
         }
         let leading = cluster.nodes().find(|node| node.id == leader).expect("a node");
-        leading.signal(Signal::STOP);
+        leading.freeze();
         cluster.when_led_again(&cluster.others(leader));
-        leading.signal(Signal::CONT);
+        leading.thaw();
         eventually("it follows", secs(20), || leading.api().is_ready().then_some(()));
         None
     });

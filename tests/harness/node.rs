@@ -9,7 +9,7 @@ use std::time::Duration;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::api::Api;
-use super::clock::eventually;
+use super::clock::{eventually, secs};
 
 /// The binary under test.
 pub(crate) const LOCKSTEAD: &str = env!("CARGO_BIN_EXE_lockstead");
@@ -78,6 +78,21 @@ impl Node {
     /// Sends a signal.
     pub(crate) fn signal(&self, signal: Signal) {
         kill_process(Pid::from_child(self.child()), signal).expect("the node takes the signal");
+    }
+
+    /// SIGSTOP. No thread of it runs any more when this returns: a signal takes a moment to stop them all.
+    pub(crate) fn freeze(&self) {
+        self.signal(Signal::STOP);
+        eventually("every thread is stopped", secs(5), || {
+            let tasks = fs::read_dir(format!("/proc/{}/task", self.child().id())).expect("the node is there");
+            let mut stats = tasks.flatten().filter_map(|task| fs::read_to_string(task.path().join("stat")).ok());
+            stats.all(|stat| stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with('T'))).then_some(())
+        });
+    }
+
+    /// SIGCONT.
+    pub(crate) fn thaw(&self) {
+        self.signal(Signal::CONT);
     }
 
     /// SIGKILL. Nothing is written any more when this returns.
