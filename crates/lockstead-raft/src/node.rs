@@ -392,8 +392,6 @@ fn raft_config(config: &ReplicaConfig) -> Config {
         // Our own trigger decides when a snapshot pays.
         snapshot_policy: SnapshotPolicy::Never,
         max_payload_entries: 64,
-        // One batch is in flight, so there is nothing to gather: followers get it while this node syncs it.
-        broadcast_submitted_on_append: Some(true),
         enable_pre_vote: Some(true),
         // Every office is a new term, so that an office's clock can start from the table (ADR 1).
         enable_leader_restore: Some(false),
