@@ -12,7 +12,7 @@ use crate::duration;
 const EXIT_CODES: &str = "\
 Exit codes: 0 done; 1 nothing held (get); 2 usage or a wrong request; 69 unreachable, no quorum or outcome unknown; \
 70 internal; 75 held, wait over or limit reached; 76 not the holder; 128+n ended by signal n.
-serve: 0 stopped; 2 configuration; 10 damaged data; 11 disk failure; 12 removed from the cluster; 13 identity refused; \
+serve: 0 stopped; 2 configuration; 10 damaged data; 11 disk failure; 13 identity refused; \
 14 data directory in use; 70 internal.";
 
 /// A replicated consensus lock store: locks with TTLs and fencing tokens that outlive dead nodes.

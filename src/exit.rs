@@ -22,8 +22,6 @@ pub(crate) enum Exit {
     Damage,
     /// `serve`: the disk refuses.
     DiskFailure,
-    /// `serve`: the cluster runs without this node.
-    Removed,
     /// `serve`: the cluster or the directory refuses this node's identity.
     IdentityRefused,
     /// `serve`: another process uses the data directory.
@@ -49,7 +47,6 @@ impl Exit {
             Self::Usage => 2,
             Self::Damage => 10,
             Self::DiskFailure => 11,
-            Self::Removed => 12,
             Self::IdentityRefused => 13,
             Self::DirectoryInUse => 14,
             Self::Unavailable => 69,
@@ -115,6 +112,7 @@ impl From<OpenError> for Failure {
             OpenError::InUse { .. } => Exit::DirectoryInUse,
             OpenError::Damaged { .. } => Exit::Damage,
             OpenError::OtherNode { .. } => Exit::IdentityRefused,
+            OpenError::Moved { .. } => Exit::Usage,
             OpenError::Io { .. } => Exit::DiskFailure,
         };
         Self::new(exit, error)
@@ -125,7 +123,6 @@ impl From<&StopReason> for Exit {
     fn from(reason: &StopReason) -> Self {
         match reason {
             StopReason::Storage(_) => Self::DiskFailure,
-            StopReason::Removed => Self::Removed,
             StopReason::Identity(_) => Self::IdentityRefused,
             StopReason::Fatal(_) => Self::Internal,
         }
@@ -153,7 +150,6 @@ mod tests {
         assert_eq!(Failure::from(damaged).exit.code(), 10);
         assert_eq!(Failure::from(OpenError::OtherNode { path, found: 1, asked: 2 }).exit.code(), 13);
         assert_eq!(Exit::from(&StopReason::Storage("s".into())).code(), 11);
-        assert_eq!(Exit::from(&StopReason::Removed).code(), 12);
         assert_eq!(Exit::from(&StopReason::Identity("i".into())).code(), 13);
         assert_eq!(Exit::from(&StopReason::Fatal("f".into())).code(), 70);
     }

@@ -127,7 +127,7 @@ impl How {
 
     /// Whether the same command may do better next time: not when the node itself said that it must not run.
     pub(super) fn is_worth_a_restart(self) -> bool {
-        let final_ends = [Exit::Usage, Exit::Damage, Exit::Removed, Exit::IdentityRefused, Exit::DirectoryInUse];
+        let final_ends = [Exit::Usage, Exit::Damage, Exit::IdentityRefused, Exit::DirectoryInUse];
         self.0.code().is_none_or(|code| !final_ends.iter().any(|exit| i32::from(exit.code()) == code))
     }
 }

@@ -45,22 +45,44 @@ pub(super) async fn found(
         );
     }
     let client = Client::new(others.to_vec(), ClientConfig { timeout: ASK });
-    for other in others {
-        until_empty(&client, other, node_id, &addresses.peer).await?;
+    loop {
+        for other in others {
+            until_empty(&client, other, node_id, &addresses.peer).await?;
+        }
+        // The first of them may have joined another cluster while the last was waited for.
+        if all_empty(&client, others, node_id, &addresses.peer).await? {
+            break;
+        }
     }
     replica.bootstrap().await.map_err(|error| Failure::new(Exit::IdentityRefused, error))?;
     info!(node_id, "founded a cluster");
     Ok(())
 }
 
+/// Whether all of them answer, one right after the other, that they belong to no cluster.
+async fn all_empty(client: &Client, others: &[Endpoint], node_id: u64, peer: &str) -> Result<bool, Failure> {
+    for other in others {
+        match ask(client, other, node_id, peer).await {
+            Says::Empty | Says::Myself => {}
+            says @ (Says::Member(_) | Says::FoundsToo) => return Err(refusal(other, &says)),
+            Says::Nothing(_) => return Ok(false),
+        }
+    }
+    Ok(true)
+}
+
+async fn ask(client: &Client, other: &Endpoint, node_id: u64, peer: &str) -> Says {
+    match client.cluster_at(other, ASK).await {
+        Ok(reply) => reading(&reply.outcome, node_id, peer),
+        Err(error) => Says::Nothing(error.to_string()),
+    }
+}
+
 /// Asks one address until it says that it belongs to no cluster; one line per change of what it says.
 async fn until_empty(client: &Client, other: &Endpoint, node_id: u64, peer: &str) -> Result<(), Failure> {
     let mut last = None;
     loop {
-        let says = match client.cluster_at(other, ASK).await {
-            Ok(reply) => reading(&reply.outcome, node_id, peer),
-            Err(error) => Says::Nothing(error.to_string()),
-        };
+        let says = ask(client, other, node_id, peer).await;
         if last.as_ref() != Some(&says) {
             tell(other, &says);
         }
@@ -94,8 +116,8 @@ fn tell(other: &Endpoint, says: &Says) {
 fn refusal(other: &Endpoint, says: &Says) -> Failure {
     let why = match says {
         Says::Member(cluster_id) => format!(
-            "{other} belongs to cluster {cluster_id} already. A node that lost its data joins under a new id: \
-             --node-id N --join {}, without --bootstrap",
+            "{other} belongs to cluster {cluster_id} already. A node that lost its data joins under a new id \
+             and at new addresses: --node-id N --listen … --peer-listen … --join {}, without --bootstrap",
             other.authority()
         ),
         _ => format!("{other} is about to found a cluster too: give --bootstrap to one node only"),

@@ -151,7 +151,7 @@ impl Node {
                 say(&reason.to_string());
                 Exit::from(&reason).now()
             }
-            End::Stopped(reason @ (StopReason::Removed | StopReason::Identity(_))) => {
+            End::Stopped(reason @ StopReason::Identity(_)) => {
                 self.stop().await;
                 Err(Failure::new(Exit::from(&reason), reason))
             }

@@ -9,4 +9,5 @@ mod harness;
 mod commands;
 mod dev;
 mod run;
+mod serve;
 mod unreachable;

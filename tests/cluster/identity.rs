@@ -86,5 +86,26 @@ fn a_directory_in_use_is_refused() {
     twin.args(["--listen", &free().to_string(), "--peer-listen", &free().to_string()]);
     let output = twin.output().unwrap();
     assert_eq!(output.status.code(), Some(14), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr);
+    let holder = format!("pid {}", node.pid());
+    assert!(said.contains(&holder) && said.contains("since 20"), "it names who holds the directory: {said}");
+    cluster.must_work();
+}
+
+#[test]
+fn a_member_started_at_other_addresses_is_told_where_the_cluster_looks_for_it() {
+    let mut cluster = Cluster::start(1);
+    let node = cluster.node(1);
+    node.kill();
+    let free = crate::harness::ports::free_address;
+    let mut moved = std::process::Command::new(crate::harness::node::LOCKSTEAD);
+    moved.args(["serve", "--node-id", "1", "--data-dir"]).arg(&node.dir);
+    moved.args(["--listen", &free().to_string(), "--peer-listen", &free().to_string()]);
+    let output = moved.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains(&node.api_address.to_string()), "{said}");
+    node.start();
+    cluster.wait_until_ready();
     cluster.must_work();
 }

@@ -11,6 +11,7 @@ mod cut_off;
 mod failover;
 mod herd;
 mod identity;
+mod limits;
 mod lost_answers;
 mod mixed_faults;
 mod names;

@@ -53,6 +53,11 @@ impl Setup {
         Self { proxied: true, ..self }
     }
 
+    /// With more options for each node.
+    pub(crate) fn with_args(self, args: &[&str]) -> Self {
+        Self { args: args.iter().map(|arg| (*arg).to_owned()).collect(), ..self }
+    }
+
     /// With a bound on the files and sockets of one node.
     pub(crate) fn with_descriptors(self, id: u64, descriptors_max: u32) -> Self {
         Self { descriptors: Some((id, descriptors_max)), ..self }

@@ -71,6 +71,10 @@ impl Node {
         self.child.as_ref().expect("the node runs")
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child().id()
+    }
+
     pub(crate) fn is_running(&mut self) -> bool {
         self.child.as_mut().is_some_and(|child| child.try_wait().expect("a child can be asked").is_none())
     }

@@ -89,6 +89,8 @@ error_codes! {
     OutcomeUnknown = "outcome_unknown", 503;
     /// The node has not replayed enough of the log.
     CatchingUp = "catching_up", 503;
+    /// As many requests wait at this node as it has room for; nothing was changed.
+    Overloaded = "overloaded", 503;
 }
 
 impl fmt::Display for ErrorCode {

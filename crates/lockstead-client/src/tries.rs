@@ -172,7 +172,7 @@ fn trouble_in(said: &Said) -> Option<Trouble> {
     };
     let why = format!("{} ({})", error.message, error.code);
     Some(match error.code {
-        ErrorCode::NoLeader | ErrorCode::CatchingUp => Trouble::NoQuorum(why),
+        ErrorCode::NoLeader | ErrorCode::CatchingUp | ErrorCode::Overloaded => Trouble::NoQuorum(why),
         ErrorCode::RequestTimeout => Trouble::NotSent(why),
         _ => Trouble::Unknown(why),
     })

@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use crate::name::{LockKey, Metadata, OwnerName, RequestId};
-use crate::record::Mode;
-use crate::units::{Fence, LocalTime, Token, Ttl, WallTime};
+use crate::record::{Hold, Mode};
+use crate::units::{Fence, LeaseTime, LocalTime, Token, Ttl, WallTime};
 
 /// Names a request within one node's arbiter; rises with every arrival.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -36,6 +36,20 @@ pub enum Op {
     Get(Get),
     /// End a hold whose grant reached nobody. No answer is expected.
     GiveBack(GiveBack),
+}
+
+impl Op {
+    /// The lock that it is about.
+    #[must_use]
+    pub fn lock(&self) -> &LockKey {
+        match self {
+            Self::Acquire(acquire) => &acquire.lock,
+            Self::Release(release) => &release.lock,
+            Self::Renew(renew) => &renew.lock,
+            Self::Get(get) => &get.lock,
+            Self::GiveBack(give_back) => &give_back.lock,
+        }
+    }
 }
 
 /// Take a lock.
@@ -148,6 +162,20 @@ pub enum Outcome {
     GaveBack,
 }
 
+impl Outcome {
+    /// What gives this outcome of a request for `lock` back if it reaches nobody: only a grant that nobody else was told
+    /// of can be given back.
+    #[must_use]
+    pub fn give_back(&self, lock: &LockKey) -> Option<GiveBack> {
+        match self {
+            Self::Granted(grant) if grant.fresh => {
+                Some(GiveBack { lock: lock.clone(), fence: grant.fence, term: grant.term })
+            }
+            _ => None,
+        }
+    }
+}
+
 /// A grant, fresh, repeated or renewed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Grant {
@@ -203,6 +231,21 @@ pub struct HolderView {
     pub left_ms: u64,
     /// Labels of the caller.
     pub metadata: Metadata,
+}
+
+impl HolderView {
+    /// What anybody may see of `hold` at `now`.
+    #[must_use]
+    pub fn of(hold: &Hold, now: LeaseTime) -> Self {
+        Self {
+            fence: hold.fence,
+            owner: hold.owner.clone(),
+            mode: hold.mode,
+            acquired_at: hold.acquired_at,
+            left_ms: hold.deadline.ms_since(now),
+            metadata: hold.metadata.clone(),
+        }
+    }
 }
 
 /// What anybody may see of a waiter.

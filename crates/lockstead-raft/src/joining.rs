@@ -23,10 +23,10 @@ impl<P: Platform> Node<P> {
     /// Asks to be taken in; see [`crate::Replica::join`].
     pub(crate) async fn join(&self, peers: &[String], join_as: JoinAs) -> Result<(), JoinError> {
         let refused = |why: SetClusterError| JoinError::Refused(why.to_string());
-        self.identity.set_joining(join_as == JoinAs::Voter).map_err(refused)?;
+        self.keep(move |identity| identity.set_joining(join_as == JoinAs::Voter)).await.map_err(refused)?;
         match self.ask_members(peers, JoinStep::Add).await? {
             JoinAnswer::Accepted { cluster } => {
-                self.identity.set_cluster(cluster).map_err(refused)?;
+                self.keep(move |identity| identity.set_cluster(cluster)).await.map_err(refused)?;
             }
             other => return Err(not_yet(&other)),
         }
@@ -34,7 +34,7 @@ impl<P: Platform> Node<P> {
             JoinAs::Learner => self.wait_until("be a learner", || self.knows_members()).await,
             JoinAs::Voter => {
                 self.become_voter(peers).await?;
-                self.identity.set_joining(false).map_err(refused)
+                self.keep(|identity| identity.set_joining(false)).await.map_err(refused)
             }
         }
     }

@@ -3,6 +3,7 @@
 mod config;
 mod identity;
 mod joining;
+mod linger;
 mod local_clock;
 mod metrics;
 mod node;
@@ -13,6 +14,7 @@ mod platform;
 mod replica;
 mod router;
 mod service;
+mod start;
 mod store;
 mod term;
 #[cfg(test)]

@@ -1,14 +1,12 @@
-//! A node: its parts, how they start, and how they stop.
+//! A node: its parts, what it answers of itself, and how it stops.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use lockstead_core::{ClusterId, Incarnation, Limits, LockKey, LockView, NodeId, Op};
+use lockstead_core::{ClusterId, HolderView, Incarnation, Limits, LockKey, LockView, NodeId, Op};
 use openraft::Instant as _;
 use openraft::async_runtime::WatchReceiver as _;
-use openraft::{Config, SnapshotPolicy};
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -17,19 +15,21 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::ReplicaConfig;
-use crate::identity::Identity;
+use crate::identity::{Identity, SetClusterError};
 use crate::local_clock::LocalClock;
 use crate::metrics::ReplicaMetrics;
 use crate::office::Ground;
 use crate::offices::Offices;
-use crate::peer::{Dialer, NodeCard, PeerNetworkFactory, PeerServer, RaftHandle, RefusedWhy, RequestLinks};
+use crate::peer::{Dialer, NodeCard, PeerNetworkFactory, PeerServer, RaftHandle, RequestLinks};
 use crate::platform::{Host, Platform};
 use crate::replica::{BootstrapError, NotReady, OpenError, Reply, StopReason, SubmitError};
 use crate::router::Router;
 use crate::service::Service;
+use crate::start::{Files, card, dialer, start_raft};
 use crate::store::{LogStore, Machine, StateMachine};
-use crate::types::{LogId, Member, Raft, StoredMembership, TypeConfig};
-use crate::view::{ClusterView, LeaderView, holder_view};
+use crate::term::quorum;
+use crate::types::{LogId, Member, Raft, StoredMembership};
+use crate::view::{ClusterView, LeaderView};
 
 /// A running node.
 pub(crate) struct Node<P: Platform> {
@@ -62,6 +62,7 @@ impl Node<Host> {
         let raft = start_raft::<Host>(&config, network, files.log.clone(), files.machine.clone()).await?;
         let storage = (files.log, files.machine);
         let node = Self::assemble(config, platform, identity, raft, storage, dialer, metrics, stop_reason);
+        node.check_addresses()?;
         node.start_tasks(listener, card);
         Ok(node)
     }
@@ -139,6 +140,19 @@ impl Node<Host> {
 }
 
 impl<P: Platform> Node<P> {
+    /// A member at other addresses would lead and not be found.
+    fn check_addresses(&self) -> Result<(), OpenError> {
+        let own = self.own_member();
+        match member(&self.raft, self.identity.node_id()) {
+            Some(known)
+                if known.incarnation == own.incarnation && (&known.api, &known.peer) != (&own.api, &own.peer) =>
+            {
+                Err(OpenError::Moved { known_api: known.api, known_peer: known.peer, api: own.api, peer: own.peer })
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// A member that need not join (any more).
     pub(crate) fn is_initialised(&self) -> bool {
         self.knows_members() && !self.identity.is_joining()
@@ -166,7 +180,8 @@ impl<P: Platform> Node<P> {
             return Err(BootstrapError("it belongs to a cluster already".to_owned()));
         }
         let cluster = ClusterId(self.platform.random());
-        self.identity.found_cluster(cluster).map_err(|why| BootstrapError(why.to_string()))?;
+        let founded = self.keep(move |identity| identity.found_cluster(cluster)).await;
+        founded.map_err(|why| BootstrapError(why.to_string()))?;
         let members = std::collections::BTreeMap::from([(self.identity.node_id(), self.own_member())]);
         self.raft.initialize(members).await.map_err(|why| BootstrapError(why.to_string()))?;
         self.bootstrapping.store(false, Ordering::SeqCst);
@@ -192,7 +207,7 @@ impl<P: Platform> Node<P> {
                 return Err(SubmitError::CatchingUp);
             }
             let now = state.table.time();
-            let holders: Vec<_> = state.table.holds(lock).iter().map(|hold| holder_view(hold, now)).collect();
+            let holders: Vec<_> = state.table.holds(lock).iter().map(|hold| HolderView::of(hold, now)).collect();
             Ok((!holders.is_empty()).then_some(LockView { holders, waiters: Vec::new() }))
         })
     }
@@ -211,7 +226,27 @@ impl<P: Platform> Node<P> {
         if !self.machine.with(Machine::is_complete) {
             return Err(NotReady::CatchingUp);
         }
-        self.leader().map(|_| ()).ok_or(NotReady::NoLeader)
+        self.leader().filter(|leader| self.is_followed(leader)).map(|_| ()).ok_or(NotReady::NoLeader)
+    }
+
+    /// A leader that no quorum answers is none: a node that is cut off goes on believing that it leads.
+    fn is_followed(&self, leader: &LeaderView) -> bool {
+        if leader.node_id != self.identity.node_id() {
+            return true;
+        }
+        let (quorum_age, sole_voter) = quorum(&self.raft);
+        let age_max = Duration::from_millis(self.config.election_max_ms) * 2;
+        sole_voter || quorum_age.is_some_and(|age| age <= age_max)
+    }
+
+    /// Writes to the identity file, off the tasks that must not wait for a disk.
+    pub(crate) async fn keep(
+        &self,
+        write: impl FnOnce(&Identity) -> Result<(), SetClusterError> + Send + 'static,
+    ) -> Result<(), SetClusterError> {
+        let identity = Arc::clone(&self.identity);
+        let written = tokio::task::spawn_blocking(move || write(&identity)).await;
+        written.expect("a panic ends the process, and nothing cancels this task")
     }
 
     pub(crate) fn leader(&self) -> Option<LeaderView> {
@@ -287,119 +322,7 @@ impl<P: Platform> Node<P> {
     }
 }
 
-/// A node's files, opened.
-struct Files {
-    identity: Identity,
-    log: LogStore,
-    machine: StateMachine,
-}
-
-impl Files {
-    async fn open(
-        config: &ReplicaConfig,
-        metrics: &ReplicaMetrics,
-        stop_reason: &watch::Sender<Option<StopReason>>,
-    ) -> Result<Self, OpenError> {
-        let (data_dir, node_id) = (config.data_dir.clone(), config.node_id);
-        let (store_metrics, stop_reason) = (metrics.store.clone(), stop_reason.clone());
-        let on_fault = move |why: String| stop(&stop_reason, StopReason::Storage(why));
-        let open = move || Self::open_blocking(&data_dir, node_id, store_metrics, Box::new(on_fault));
-        tokio::task::spawn_blocking(open).await.expect("a panic ends the process, and nothing cancels this task")
-    }
-
-    fn open_blocking(
-        data_dir: &Path,
-        node_id: NodeId,
-        metrics: crate::store::StoreMetrics,
-        on_fault: Box<dyn FnOnce(String) + Send>,
-    ) -> Result<Self, OpenError> {
-        let identity = Identity::open(data_dir, node_id)?;
-        let log = LogStore::open(&identity.log_dir(), metrics, on_fault)?;
-        let machine = StateMachine::open(&identity.snapshot_dir(), log.clone(), identity.cluster_cell())?;
-        Ok(Self { identity, log, machine })
-    }
-}
-
-fn card(identity: &Identity, platform: &impl Platform) -> NodeCard {
-    let [process, _] = split(platform.random());
-    NodeCard { node_id: identity.node_id(), incarnation: identity.incarnation(), starts: identity.starts(), process }
-}
-
-fn split(value: u128) -> [u64; 2] {
-    let bytes = value.to_le_bytes();
-    let half = |range: std::ops::Range<usize>| bytes[range].iter().fold(0, |half, byte| half << 8 | u64::from(*byte));
-    [half(0..8), half(8..16)]
-}
-
-fn dialer(
-    config: &ReplicaConfig,
-    identity: &Arc<Identity>,
-    card: NodeCard,
-    stop_reason: &watch::Sender<Option<StopReason>>,
-) -> Dialer {
-    let (identity, stop_reason) = (Arc::clone(identity), stop_reason.clone());
-    let on_refused = move |by: NodeId, why: RefusedWhy, text: &str| match why {
-        RefusedWhy::WrongIncarnation | RefusedWhy::OldStart | RefusedWhy::SecondProcess => {
-            stop(&stop_reason, StopReason::Identity(format!("node {by} says: {text}")));
-        }
-        RefusedWhy::Protocol
-        | RefusedWhy::WrongCluster
-        | RefusedWhy::WrongNode
-        | RefusedWhy::Itself
-        | RefusedWhy::Storage => {
-            tracing::warn!(by, ?why, text, "a peer refused this node's connection");
-        }
-    };
-    Dialer::new(card, move || identity.cluster_id(), config.peer_routes.clone(), on_refused)
-}
-
-async fn start_raft<P: Platform>(
-    config: &ReplicaConfig,
-    network: P::Network,
-    log: P::Log,
-    machine: StateMachine,
-) -> Result<Raft, OpenError> {
-    let refused = |why: String| OpenError::Io { path: config.data_dir.clone(), source: std::io::Error::other(why) };
-    let raft_config = raft_config(config).validate().map_err(|why| refused(why.to_string()))?;
-    let raft = Raft::new(config.node_id, Arc::new(raft_config), network, log, machine).await;
-    let raft = raft.map_err(|why| refused(why.to_string()))?;
-    show_membership(&raft).await.map_err(|why| refused(why.to_string()))?;
-    Ok(raft)
-}
-
-/// Until openraft's task has run once, its metrics show a node that knows nothing: a restarted member would take itself
-/// for an empty node.
-async fn show_membership(raft: &Raft) -> Result<(), openraft::error::Fatal<TypeConfig>> {
-    let is_member = |state: &openraft::RaftState<TypeConfig>| has_members(state.membership_state.effective());
-    if !raft.with_raft_state(is_member).await? {
-        return Ok(());
-    }
-    let mut metrics = raft.server_metrics();
-    while !has_members(&metrics.borrow_watched().membership_config) {
-        if metrics.changed().await.is_err() {
-            return Err(openraft::error::Fatal::Stopped);
-        }
-    }
-    Ok(())
-}
-
-fn raft_config(config: &ReplicaConfig) -> Config {
-    Config {
-        cluster_name: "lockstead".to_owned(),
-        heartbeat_interval: config.heartbeat_ms,
-        election_timeout_min: config.election_min_ms,
-        election_timeout_max: config.election_max_ms,
-        // Our own trigger decides when a snapshot pays.
-        snapshot_policy: SnapshotPolicy::Never,
-        max_payload_entries: 64,
-        enable_pre_vote: Some(true),
-        // Every office is a new term, so that an office's clock can start from the table (ADR 1).
-        enable_leader_restore: Some(false),
-        ..Config::default()
-    }
-}
-
-fn has_members(membership: &StoredMembership) -> bool {
+pub(crate) fn has_members(membership: &StoredMembership) -> bool {
     membership.membership().nodes().next().is_some()
 }
 

@@ -24,12 +24,13 @@ use openraft::impls::ProgressResponder;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until};
 
+use crate::linger::Linger;
 use crate::local_clock::LocalClock;
 use crate::metrics::ReplicaMetrics;
 use crate::platform::{ClockPair, Platform};
 use crate::store::StateMachine;
-use crate::term::{Term, TermLost};
-use crate::ticket::{Decision, Delivery, Letter, Note, Ticket, give_back_of, lock_of};
+use crate::term::{Term, TermLost, quorum};
+use crate::ticket::{Decision, Delivery, Letter, Note, Ticket};
 use crate::types::{BatchBytes, Raft, TypeConfig};
 
 /// How long to wait before another quorum round is asked for after one that failed.
@@ -84,6 +85,7 @@ pub(crate) struct Office<P: Platform> {
     elapsed_us: u64,
     tickets: HashMap<RequestNumber, (Ticket, LockKey)>,
     last_batch: Instant,
+    linger: Linger,
     notes_numbered: u64,
 }
 
@@ -130,6 +132,7 @@ impl<P: Platform> Office<P> {
             elapsed_us: 0,
             tickets: HashMap::new(),
             last_batch: Instant::now(),
+            linger: Linger::default(),
             notes_numbered: 0,
         }
     }
@@ -174,15 +177,46 @@ impl<P: Platform> Office<P> {
     // ---- what comes in
 
     async fn receive(&mut self) -> Result<(), OfficeEnd> {
+        let before = self.tickets.len();
         if !self.arbiter.has_pending() {
             self.await_news().await?;
+        }
+        self.take_letters();
+        let taken = self.tickets.len().saturating_sub(before);
+        if taken > 0 {
+            self.linger_for_more(taken).await?;
         }
         while let Ok(note) = self.mailbox.notes.try_recv() {
             self.take_note(note);
         }
+        Ok(())
+    }
+
+    fn take_letters(&mut self) {
         for _ in 0..LETTERS_AT_ONCE {
             let Ok(letter) = self.mailbox.letters.try_recv() else { break };
             self.take_letter(letter);
+        }
+    }
+
+    /// Waits a little for those who were just answered.
+    async fn linger_for_more(&mut self, mut taken: usize) -> Result<(), OfficeEnd> {
+        let Some((goal, most)) = self.linger.goal() else { return Ok(()) };
+        let end = sleep(most);
+        tokio::pin!(end);
+        while taken < goal {
+            tokio::select! {
+                biased;
+                () = self.term.lost() => return Err(OfficeEnd::TermLost),
+                Some(letter) = self.mailbox.letters.recv() => {
+                    self.take_letter(letter);
+                    taken += 1;
+                }
+                () = &mut end => {
+                    self.linger.missed();
+                    break;
+                }
+            }
         }
         Ok(())
     }
@@ -218,7 +252,7 @@ impl<P: Platform> Office<P> {
             return;
         }
         let Letter { number, arrived, ends, op, ticket } = letter;
-        self.tickets.insert(number, (ticket, lock_of(&op).clone()));
+        self.tickets.insert(number, (ticket, op.lock().clone()));
         self.arbiter.submit(Request { number, arrived, ends, op });
     }
 
@@ -307,7 +341,7 @@ impl<P: Platform> Office<P> {
         let clocks = self.ground.platform.clocks();
         self.elapsed_us += clocks.us_since_at_least(self.clocks);
         self.clocks = clocks;
-        let (quorum_age, sole_voter) = self.term.quorum(&self.ground.raft);
+        let (quorum_age, sole_voter) = quorum(&self.ground.raft);
         let quorum_age_us = quorum_age.map(|age| u64::try_from(age.as_micros()).unwrap_or(u64::MAX));
         self.clock.issue(ClockReading { elapsed_us: self.elapsed_us, quorum_age_us, sole_voter })
     }
@@ -378,6 +412,7 @@ impl<P: Platform> Office<P> {
 
     fn deliver(&mut self, drain: Drain) {
         let decided_at = self.decided_at;
+        self.linger.answered(drain.answers.len(), self.mailbox.letters.len());
         self.ground.metrics.expiries.inc_by(drain.expired);
         for answer in drain.answers {
             self.ground.metrics.count(&answer);
@@ -386,7 +421,7 @@ impl<P: Platform> Office<P> {
             };
             let decision = Decision { outcome: answer.outcome, waited_ms: answer.waited_ms, decided_at };
             let Err(Delivery::Decided(unread)) = ticket.deliver(Delivery::Decided(decision)) else { continue };
-            if let Some(give_back) = give_back_of(&lock, &unread.outcome) {
+            if let Some(give_back) = unread.outcome.give_back(&lock) {
                 self.submit_give_back(give_back);
             }
         }

@@ -44,6 +44,20 @@ pub enum OpenError {
         /// Who asks.
         asked: NodeId,
     },
+    /// It would run at other addresses than its cluster knows (exit 2).
+    #[error(
+        "the cluster reaches this node at {known_api} and {known_peer} (peers), not at {api} and {peer}: start it there"
+    )]
+    Moved {
+        /// Where clients reach it, as its membership says.
+        known_api: String,
+        /// Where peers reach it, as its membership says.
+        known_peer: String,
+        /// Where clients would reach it.
+        api: String,
+        /// Where peers would reach it.
+        peer: String,
+    },
     /// The disk refuses (exit 11).
     #[error("{path}: {source}")]
     Io {
@@ -125,9 +139,6 @@ pub enum StopReason {
     /// A write or sync failed (exit 11).
     #[error("storage failed: {0}")]
     Storage(String),
-    /// The cluster runs without it (exit 12).
-    #[error("this node was removed from the cluster")]
-    Removed,
     /// Its identity was refused by its cluster (exit 13).
     #[error("the identity of this node was refused: {0}")]
     Identity(String),

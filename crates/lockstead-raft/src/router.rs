@@ -15,7 +15,7 @@ use crate::local_clock::LocalClock;
 use crate::peer::{ForwardAnswer, LinkError, RequestLinks};
 use crate::platform::{ClockPair, Platform};
 use crate::replica::{Reply, SubmitError};
-use crate::ticket::{Claim, Decision, Delivery, Letter, Note, give_back_of, lock_of, pair};
+use crate::ticket::{Claim, Decision, Delivery, Letter, Note, pair};
 use crate::types::{Member, Raft};
 
 /// How long a request waits before it is sent once more to a leader that it was sent to already.
@@ -212,15 +212,16 @@ impl<P: Platform> Router<P> {
     // ---- decided here
 
     async fn decide_here(&self, door: &OfficeDoor, journey: &Journey) -> Leg {
-        let number = RequestNumber(self.last_number.fetch_add(1, Ordering::Relaxed) + 1);
-        let (ticket, mut claim) = pair(number, lock_of(&journey.op).clone(), door.notes.clone());
-        let ends = self.local_clock.local(journey.deadline);
-        let letter = Letter { number, arrived: journey.arrived, ends, op: journey.own_op(), ticket };
-        match timeout_at(journey.deadline, door.letters.send(letter)).await {
-            Ok(Ok(())) => {}
+        // The place is taken first: a request that never gets one leaves no note behind either.
+        let place = match timeout_at(journey.deadline, door.letters.reserve()).await {
+            Ok(Ok(place)) => place,
             Ok(Err(_)) => return Leg::NotLeader,
             Err(_) => return Leg::Failed(SubmitError::NoLeader),
-        }
+        };
+        let number = RequestNumber(self.last_number.fetch_add(1, Ordering::Relaxed) + 1);
+        let (ticket, mut claim) = pair(number, journey.op.lock().clone(), door.notes.clone());
+        let ends = self.local_clock.local(journey.deadline);
+        place.send(Letter { number, arrived: journey.arrived, ends, op: journey.own_op(), ticket });
         let delivery = tokio::select! {
             biased;
             delivery = claim.answer() => delivery,
@@ -276,7 +277,7 @@ impl<P: Platform> Router<P> {
         match answer {
             Ok(ForwardAnswer::Reply { outcome, waited_ms }) => {
                 let passed_ms = self.platform.clocks().ms_since_at_most(sent_at);
-                let unread = give_back_of(lock_of(&journey.op), &outcome);
+                let unread = outcome.give_back(journey.op.lock());
                 let leg =
                     answered(outcome, lain_ms + waited_ms, |left_ms| (waited_ms + left_ms).saturating_sub(passed_ms));
                 if let (Leg::Failed(_), Some(give_back)) = (&leg, unread) {

@@ -20,6 +20,9 @@ use crate::types::{LogId, Raft, TypeConfig};
 /// How long a leader waits for a learner to catch up with the log as it was when the call came.
 const CATCH_UP_TIME_MAX: Duration = Duration::from_secs(2);
 
+/// How long a change of membership may take until its caller is told to ask again.
+const CHANGE_TIME_MAX: Duration = Duration::from_secs(4);
+
 type MembershipError = RaftError<TypeConfig, ClientWriteError<TypeConfig>>;
 
 /// What peers may ask of this node.
@@ -65,11 +68,18 @@ impl<P: Platform> PeerService for Service<P> {
     }
 
     async fn join(&self, call: JoinCall) -> JoinAnswer {
-        let _one_at_a_time = self.changing.lock().await;
-        match call.step {
-            JoinStep::Add => self.add(call).await,
-            JoinStep::Promote => self.promote(call).await,
-        }
+        let Ok(_one_at_a_time) = self.changing.try_lock() else {
+            return JoinAnswer::TryAgain { text: "another node joins at this moment".to_owned() };
+        };
+        let step = async {
+            match call.step {
+                JoinStep::Add => self.add(call).await,
+                JoinStep::Promote => self.promote(call).await,
+            }
+        };
+        // Without a quorum a change has no end; the next try finds out what became of it.
+        let too_long = || JoinAnswer::TryAgain { text: "the change was not committed in time".to_owned() };
+        timeout(CHANGE_TIME_MAX, step).await.unwrap_or_else(|_| too_long())
     }
 }
 
@@ -167,7 +177,8 @@ impl<P: Platform> Service<P> {
 
 fn id_in_use(call: &JoinCall) -> String {
     format!(
-        "node id {} is a member with another data directory: a node whose directory was lost comes back under a new id",
+        "node id {} is a member with another data directory: a node whose directory was lost comes back under a new id and \
+         at new addresses",
         call.node_id
     )
 }

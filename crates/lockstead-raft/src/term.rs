@@ -73,16 +73,16 @@ impl Term {
             () = self.lost() => Err(TermLost),
         }
     }
+}
 
-    /// The age of the newest quorum answer, and whether this node alone is a quorum.
-    pub(crate) fn quorum(&self, raft: &Raft) -> (Option<Duration>, bool) {
-        let metrics = raft.metrics();
-        let metrics = metrics.borrow_watched();
-        let age = metrics.last_quorum_acked.map(|acked| acked.elapsed());
-        let sole = metrics.membership_config.membership().voter_ids().eq([self.node_id]);
-        drop(metrics);
-        (age, sole)
-    }
+/// The age of the newest quorum answer to this leader, and whether this node alone is a quorum.
+pub(crate) fn quorum(raft: &Raft) -> (Option<Duration>, bool) {
+    let metrics = raft.metrics();
+    let metrics = metrics.borrow_watched();
+    let age = metrics.last_quorum_acked.map(|acked| acked.elapsed());
+    let sole = metrics.membership_config.membership().voter_ids().eq([*raft.node_id()]);
+    drop(metrics);
+    (age, sole)
 }
 
 fn leading(watch: &ServerMetricsWatch, node_id: NodeId) -> Option<(u64, CommittedLeaderId)> {

@@ -135,7 +135,7 @@ impl Drop for Claim {
         let Some(mut reply) = self.reply.take() else { return };
         reply.close();
         let note = match reply.try_recv() {
-            Ok(Delivery::Decided(decision)) => give_back_of(&self.lock, &decision.outcome).map(Note::GiveBack),
+            Ok(Delivery::Decided(decision)) => decision.outcome.give_back(&self.lock).map(Note::GiveBack),
             Ok(_) => None,
             Err(_) => {
                 self.withdraw();
@@ -146,27 +146,6 @@ impl Drop for Claim {
             // No receiver: the office is over, and with it the term in which a grant may be given back.
             let _ = self.notes.send(note);
         }
-    }
-}
-
-/// What gives this outcome back, if it is a grant that nobody else was told of.
-pub(crate) fn give_back_of(lock: &LockKey, outcome: &Outcome) -> Option<GiveBack> {
-    match outcome {
-        Outcome::Granted(grant) if grant.fresh => {
-            Some(GiveBack { lock: lock.clone(), fence: grant.fence, term: grant.term })
-        }
-        _ => None,
-    }
-}
-
-/// The lock that a request is about.
-pub(crate) fn lock_of(op: &Op) -> &LockKey {
-    match op {
-        Op::Acquire(acquire) => &acquire.lock,
-        Op::Release(release) => &release.lock,
-        Op::Renew(renew) => &renew.lock,
-        Op::Get(get) => &get.lock,
-        Op::GiveBack(give_back) => &give_back.lock,
     }
 }
 

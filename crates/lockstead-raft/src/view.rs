@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
-use lockstead_core::{ClusterId, Hold, HolderView, Incarnation, LeaseTime, NodeId};
+use lockstead_core::{ClusterId, Incarnation, NodeId};
 use openraft::Instant as _;
 use openraft::async_runtime::WatchReceiver as _;
 
@@ -131,18 +131,6 @@ pub(crate) fn of<P: Platform>(node: &Node<P>) -> ClusterView {
         live_records: u64::try_from(live_records).unwrap_or(u64::MAX),
         disk_bytes: disk_bytes(&node.config.data_dir).unwrap_or(0),
         members: members(&metrics, node.identity.node_id(), node.config.election_max_ms),
-    }
-}
-
-/// What anybody may see of a hold at `now`.
-pub(crate) fn holder_view(hold: &Hold, now: LeaseTime) -> HolderView {
-    HolderView {
-        fence: hold.fence,
-        owner: hold.owner.clone(),
-        mode: hold.mode,
-        acquired_at: hold.acquired_at,
-        left_ms: hold.deadline.ms_since(now),
-        metadata: hold.metadata.clone(),
     }
 }
 

@@ -59,6 +59,13 @@ pub(crate) fn unavailable(reason: SubmitError) -> ErrorBody {
     ErrorBody::new(code, reason.to_string()).retry_after_ms(retry_after_ms)
 }
 
+/// The error of a wait for which there is no room. Nothing was changed.
+pub(crate) fn overloaded() -> ErrorBody {
+    let message =
+        "as many requests wait at this node as it has room for; ask another node, or later, or with wait_ms 0";
+    ErrorBody::new(ErrorCode::Overloaded, message).retry_after_ms(1_000)
+}
+
 /// 200 with a body.
 pub(crate) fn ok(answer: &impl Serialize) -> Response {
     json(StatusCode::OK, answer)

@@ -93,6 +93,13 @@ impl Drop for Member {
     }
 }
 
+/// How many requests may wait for locks at a time: a quarter of the connections is kept for those that are answered at
+/// once, so that waiters lock out neither holders nor whoever looks after the node.
+pub(crate) fn waits_max(connections_max: usize) -> usize {
+    let connections = affordable(connections_max);
+    connections - connections.div_ceil(4).min(connections - 1)
+}
+
 /// What the limit of file descriptors allows of `connections_max`.
 fn affordable(connections_max: usize) -> usize {
     let Some(descriptors) = getrlimit(Resource::Nofile).current else { return connections_max };

@@ -20,7 +20,11 @@ pub(crate) async fn acquire<N: Node>(State(shared): State<Arc<Shared<N>>>, reque
     let parsed =
         read_json(&shared.config, request).await.and_then(|body| parse_acquire(&body, shared.config.ttl_ms_max));
     match parsed {
-        Ok(acquire) => submit(&shared, acquire.lock.clone(), acquire.wait_ms, Op::Acquire(acquire)).await,
+        Ok(acquire) if acquire.wait_ms == 0 => submit(&shared, acquire.lock.clone(), 0, Op::Acquire(acquire)).await,
+        Ok(acquire) => match shared.waits.try_acquire() {
+            Ok(_room) => submit(&shared, acquire.lock.clone(), acquire.wait_ms, Op::Acquire(acquire)).await,
+            Err(_) => answer::error(&answer::overloaded()),
+        },
         Err(refused) => answer::error(&refused),
     }
 }

@@ -17,11 +17,13 @@ use hyper::body::Incoming;
 use lockstead_api::{ErrorBody, ErrorCode};
 use lockstead_raft::SubmitError;
 use prometheus_client::registry::Registry;
+use tokio::sync::Semaphore;
 use tower::Service;
 use tracing::{debug, info};
 
 use crate::config::ServerConfig;
 use crate::connection::Activity;
+use crate::connections::waits_max;
 use crate::leader_headers::LeaderHeaders;
 use crate::metrics::HttpMetrics;
 use crate::node::Node;
@@ -34,6 +36,8 @@ pub(crate) struct Shared<N> {
     pub(crate) config: ServerConfig,
     pub(crate) registry: Registry,
     pub(crate) http_metrics: HttpMetrics,
+    /// Room for requests that wait for a lock.
+    pub(crate) waits: Semaphore,
     leader_headers: LeaderHeaders,
 }
 
@@ -42,7 +46,8 @@ impl<N: Node> Shared<N> {
         let mut registry = Registry::default();
         let http_metrics = HttpMetrics::register(&mut registry);
         node.register_metrics(registry.sub_registry_with_prefix("lockstead"));
-        Self { node, config, registry, http_metrics, leader_headers: LeaderHeaders::default() }
+        let waits = Semaphore::new(waits_max(config.connections_max));
+        Self { node, config, registry, http_metrics, waits, leader_headers: LeaderHeaders::default() }
     }
 }
 

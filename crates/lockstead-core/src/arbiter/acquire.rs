@@ -3,9 +3,8 @@
 use super::Undo;
 use super::decide::Deciding;
 use super::queue::{Handle, Place, Waiter};
-use super::view::left_ms;
 use crate::name::{LockKey, OwnerName};
-use crate::record::{DropReason, Hold, Mode, REQUEST_BYTES_MAX};
+use crate::record::{Hold, Mode, REQUEST_BYTES_MAX};
 use crate::request::{Acquire, Grant, Outcome, Request};
 use crate::units::{FENCE_MAX, Fence, Ttl};
 
@@ -184,7 +183,7 @@ impl Deciding<'_> {
             fence: hold.fence,
             token: hold.token,
             ttl: hold.ttl,
-            left_ms: left_ms(hold, self.now.lease),
+            left_ms: hold.deadline.ms_since(self.now.lease),
             renewed: false,
             term: self.arbiter.term,
             fresh: false,
@@ -212,7 +211,7 @@ impl Deciding<'_> {
             }
             let unwanted = lock.namespace() == namespace && self.arbiter.queues.head(lock).is_none();
             if unwanted && self.view.hold(lock, fence).is_some() {
-                self.end(lock, fence, DropReason::Expired);
+                self.drop_expired(lock, fence);
             }
         }
     }

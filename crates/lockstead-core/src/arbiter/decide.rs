@@ -1,6 +1,6 @@
 //! One drain: the order of its work, the room in its batch, and every operation but acquire.
 
-use super::view::{View, ViewMark, is_expired, left_ms};
+use super::view::{View, ViewMark, is_expired};
 use super::{Arbiter, Decided, Drain, Now, Undo};
 use crate::name::LockKey;
 use crate::record::{BatchEncoder, DropReason, Hold, REQUEST_BYTES_MAX, Record};
@@ -278,9 +278,14 @@ impl<'a> Deciding<'a> {
         let expired = |hold: &&Hold| is_expired(hold, self.now.lease);
         let fences: Vec<_> = self.view.holds(lock).iter().filter(expired).map(|hold| hold.fence).collect();
         for fence in fences {
-            self.end(lock, fence, DropReason::Expired);
-            self.expired += 1;
+            self.drop_expired(lock, fence);
         }
+    }
+
+    /// Drops a hold past its deadline.
+    pub(super) fn drop_expired(&mut self, lock: &LockKey, fence: Fence) {
+        self.end(lock, fence, DropReason::Expired);
+        self.expired += 1;
     }
 
     /// Ends a hold, and the claim to it.
@@ -325,14 +330,7 @@ impl<'a> Deciding<'a> {
     }
 
     fn holders(&self, lock: &LockKey) -> Vec<HolderView> {
-        let show = |hold: &Hold| HolderView {
-            fence: hold.fence,
-            owner: hold.owner.clone(),
-            mode: hold.mode,
-            acquired_at: hold.acquired_at,
-            left_ms: left_ms(hold, self.now.lease),
-            metadata: hold.metadata.clone(),
-        };
+        let show = |hold: &Hold| HolderView::of(hold, self.now.lease);
         self.view.holds(lock).iter().map(show).collect()
     }
 

@@ -119,11 +119,6 @@ impl<'a> View<'a> {
     }
 }
 
-/// Milliseconds that a hold has left; 0 from its deadline on.
-pub(super) fn left_ms(hold: &Hold, now: LeaseTime) -> u64 {
-    hold.deadline.ms_since(now)
-}
-
 /// Whether a hold may be dropped.
 pub(super) fn is_expired(hold: &Hold, now: LeaseTime) -> bool {
     now >= hold.deadline

@@ -144,7 +144,10 @@ fn check_hello<P: PeerService>(service: &P, seen: &SeenStarts, hello: &Hello) ->
     check_target(card, hello)?;
     check_sender(service, card, hello.from)?;
     let adopted = check_cluster(service.cluster(), hello)?;
-    seen.note(hello.from)?;
+    // Whoever asks to join has proved nothing yet: its word must not turn a member away.
+    if hello.purpose != Purpose::Join {
+        seen.note(hello.from)?;
+    }
     match adopted {
         Some(cluster) => service.adopt_cluster(cluster).map_err(|text| Refusal::new(RefusedWhy::Storage, text)),
         None => Ok(()),

@@ -9,7 +9,7 @@ use crate::peer::fakes::{
     Asked, FakeNode, PATIENCE, acquire, card, dialer, give_back, granted, lock_named, member_at, next, serve, within,
 };
 use crate::peer::hello::{Hello, HelloAnswer};
-use crate::peer::requests::{CALLS_MAX, LinkAnswer, LinkCall, lock_of};
+use crate::peer::requests::{CALLS_MAX, LinkAnswer, LinkCall};
 use crate::peer::wire::Pending;
 
 const HOME: ClusterId = ClusterId(7);
@@ -61,7 +61,7 @@ async fn call(connection: &mut Connection) -> LinkCall<'static> {
 
 async fn submitted(connection: &mut Connection) -> (u64, String) {
     match call(connection).await {
-        LinkCall::Submit { call, op, .. } => (call, lock_of(&op).name().to_owned()),
+        LinkCall::Submit { call, op, .. } => (call, op.lock().name().to_owned()),
         other => panic!("{other:?}"),
     }
 }

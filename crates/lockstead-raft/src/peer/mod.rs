@@ -80,9 +80,6 @@ pub(crate) trait PeerService: Clone + Send + Sync + 'static {
     /// With which data directory a node is a member, as this node's own membership says; `None` if it is none.
     fn member_incarnation(&self, node_id: NodeId) -> Option<Incarnation>;
 
-    /// A connection was refused. `to` is whom it was meant for.
-    fn refused(&self, _from: NodeCard, _to: Option<(NodeId, Incarnation)>, _why: RefusedWhy) {}
-
     /// Decides a request here, if this node leads.
     ///
     /// Dropping the future withdraws the request; if its grant was already made but not yet returned by the future, the

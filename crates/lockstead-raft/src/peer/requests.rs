@@ -12,7 +12,7 @@ use std::mem;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lockstead_core::{GiveBack, LockKey, Op, Outcome};
+use lockstead_core::{GiveBack, LockKey, Op};
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncWriteExt;
 use tokio::net::tcp::OwnedWriteHalf;
@@ -63,20 +63,8 @@ pub(super) enum LinkAnswer {
 /// The give-back that an answer calls for if it reaches nobody.
 pub(super) fn give_back_of(lock: &LockKey, answer: &ForwardAnswer) -> Option<GiveBack> {
     match answer {
-        ForwardAnswer::Reply { outcome: Outcome::Granted(grant), .. } if grant.fresh => {
-            Some(GiveBack { lock: lock.clone(), fence: grant.fence, term: grant.term })
-        }
+        ForwardAnswer::Reply { outcome, .. } => outcome.give_back(lock),
         _ => None,
-    }
-}
-
-pub(super) fn lock_of(op: &Op) -> &LockKey {
-    match op {
-        Op::Acquire(acquire) => &acquire.lock,
-        Op::Release(release) => &release.lock,
-        Op::Renew(renew) => &renew.lock,
-        Op::Get(get) => &get.lock,
-        Op::GiveBack(give_back) => &give_back.lock,
     }
 }
 
@@ -168,7 +156,7 @@ impl<P: PeerService> Desk<P> {
         }
         let desk = Arc::clone(self);
         let task = tracker.spawn(async move {
-            let name = lock_of(&op).clone();
+            let name = op.lock().clone();
             let answer = desk.service.decide_here(op, time_left).await;
             desk.answer(call, &name, answer);
         });

@@ -25,6 +25,9 @@ use super::requests::serve_requests;
 use super::wire::LinkTiming;
 use crate::types::{Snapshot, SnapshotData, TypeConfig, Vote};
 
+/// A Raft connection on which nothing came for so long is closed: its dialer may be gone without a sign, and dials anew
+/// when it needs to.
+const RAFT_SILENCE_MAX: Duration = Duration::from_mins(10);
 /// The most peer connections at a time; more are closed at once.
 const CONNECTIONS_MAX: usize = 1_024;
 /// How long the dialer's hello may take.
@@ -186,7 +189,6 @@ impl<P: PeerService, R: RaftPort> PeerServer<P, R> {
             }
             HelloAnswer::Refused { why, text } => {
                 tracing::debug!(from = hello.from.node_id, ?why, text, "a peer was refused");
-                self.service.refused(hello.from, hello.to, why);
                 Ok(None)
             }
         }
@@ -194,7 +196,7 @@ impl<P: PeerService, R: RaftPort> PeerServer<P, R> {
 
     async fn serve_raft(&self, mut connection: Connection) -> io::Result<()> {
         loop {
-            let (number, call): (u64, RaftCall) = connection.receive().await?;
+            let (number, call): (u64, RaftCall) = timeout(RAFT_SILENCE_MAX, connection.receive()).await??;
             connection.send(&(number, answer(&self.raft, call).await)).await?;
         }
     }

@@ -19,7 +19,7 @@ use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, MissedTickBehavior, interval_at, timeout};
 
 use super::frame::{Connection, FrameReader, append_frame, malformed};
-use super::requests::{CALLS_MAX, LinkAnswer, LinkCall, give_back_of, lock_of};
+use super::requests::{CALLS_MAX, LinkAnswer, LinkCall, give_back_of};
 use super::{ForwardAnswer, lock};
 
 /// Why a request passed on has no answer.
@@ -184,7 +184,7 @@ impl Wire {
 
     pub(super) fn deliver(&self, call: u64, answer: ForwardAnswer) -> io::Result<()> {
         let call = self.take(call)?;
-        let give_back = give_back_of(lock_of(&call.op), &answer);
+        let give_back = give_back_of(call.op.lock(), &answer);
         if let Err(Ok(untaken)) = call.answer.send(Ok(Delivered { answer, give_back })) {
             self.give_back(untaken);
         }

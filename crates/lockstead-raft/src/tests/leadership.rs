@@ -7,7 +7,7 @@ use lockstead_core::Outcome;
 use tokio::time::{Instant, timeout};
 
 use super::cluster::{Cluster, acquire, get, lock, release, renew, until};
-use crate::SubmitError;
+use crate::{NotReady, SubmitError};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_cut_off_leader_answers_nothing_and_grants_nothing() {
@@ -158,4 +158,53 @@ async fn what_is_left_of_a_hold_counts_from_the_decision_however_long_its_batch_
         }
     }
     panic!("no batch survived the cut under its own leader");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_refused_for_a_lapsed_lease_is_decided_afresh_and_nothing_becomes_unknown() {
+    let cluster = Arc::new(Cluster::start(3).await);
+    let leader = cluster.leader().await;
+    let others = cluster.others(leader);
+    for other in &others {
+        cluster.isolate(*other, true);
+    }
+    // openraft's lease on its office is the longest election timeout; after it, it takes no batch.
+    let cut_at = Instant::now();
+    until("the leader's lease has lapsed", || cut_at.elapsed() > Duration::from_millis(1_500)).await;
+    let requests: Vec<_> = (0..5)
+        .map(|number| {
+            let (cluster, name) = (Arc::clone(&cluster), format!("patient {number}"));
+            tokio::spawn(async move {
+                cluster.node(leader).submit(acquire(&name).ttl_ms(60_000).op(), Duration::from_secs(20)).await
+            })
+        })
+        .collect();
+    let refused_at = Instant::now();
+    until("the batch was refused", || refused_at.elapsed() > Duration::from_millis(200)).await;
+    for other in &others {
+        cluster.isolate(*other, false);
+    }
+    let mut fences = Vec::new();
+    for request in requests {
+        let reply = request.await.unwrap().expect("surely refused is never unknown");
+        let Outcome::Granted(grant) = reply.outcome else { panic!("not granted") };
+        fences.push(grant.fence);
+    }
+    fences.sort_unstable();
+    fences.dedup();
+    assert_eq!(fences.len(), 5, "each has a fence of its own");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_that_no_quorum_answers_is_not_ready() {
+    let cluster = Cluster::start(3).await;
+    let leader = cluster.leader().await;
+    for other in cluster.others(leader) {
+        cluster.isolate(other, true);
+    }
+    until("the leader knows that nobody follows", || cluster.node(leader).readiness() == Err(NotReady::NoLeader)).await;
+    for other in cluster.others(leader) {
+        cluster.isolate(other, false);
+    }
+    until("all are ready again", || (1..=3).all(|id| cluster.node(id).readiness().is_ok())).await;
 }

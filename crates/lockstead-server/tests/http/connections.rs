@@ -42,3 +42,25 @@ async fn while_all_connections_wait_a_new_one_is_served_when_one_of_them_is_done
     assert!(start.elapsed() >= Duration::from_mins(1));
     assert_eq!(waiting.answer().await.status, 200);
 }
+
+#[tokio::test]
+async fn waiters_lock_out_neither_holders_nor_probes() {
+    let config = ServerConfig { connections_max: 8, ..ServerConfig::default() };
+    let mut server = Server::start_with((0..6).map(|_| Script::Never).collect(), config).await;
+    let mut waiters = Vec::new();
+    for _ in 0..6 {
+        let mut waiter = server.connect().await;
+        waiter.send(&acquire(r#"{"name":"a","wait_ms":300000}"#)).await;
+        server.submitted().await;
+        waiters.push(waiter);
+    }
+    let mut holder = server.connect().await;
+    for _ in 0..3 {
+        let refused = server.post("/v1/locks/acquire", r#"{"name":"a","wait_ms":1000}"#).await;
+        assert_eq!((refused.status, refused.code()), (503, "overloaded".to_owned()));
+    }
+    holder.send(LIVEZ).await;
+    assert_eq!(holder.answer().await.status, 200, "a connection between two renewals was not cut for a waiter");
+    assert_eq!(server.get("/readyz").await.status, 200);
+    drop(waiters);
+}

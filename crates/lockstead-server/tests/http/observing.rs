@@ -92,7 +92,7 @@ async fn metrics_count_by_route_and_never_show_what_callers_chose() {
         r#"lockstead_http_requests_total{route="/v1/locks/acquire",code="200"} 2"#,
         r#"lockstead_http_requests_total{route="unknown",code="404"} 1"#,
         r#"lockstead_http_request_seconds_count{route="/v1/locks/acquire"} 2"#,
-        "fake_of_the_node 7",
+        "lockstead_fake_of_the_node 7",
         "# EOF",
     ] {
         assert!(answer.body.lines().any(|shown| shown == line), "{line} in {}", answer.body);

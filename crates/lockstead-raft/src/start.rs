@@ -1,0 +1,131 @@
+//! How a node's parts start: its files, its name to the peers, openraft.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use lockstead_core::NodeId;
+use openraft::async_runtime::WatchReceiver as _;
+use openraft::{Config, SnapshotPolicy};
+use tokio::sync::watch;
+
+use crate::config::ReplicaConfig;
+use crate::identity::Identity;
+use crate::metrics::ReplicaMetrics;
+use crate::node::{has_members, stop};
+use crate::peer::{Dialer, NodeCard, RefusedWhy};
+use crate::platform::Platform;
+use crate::replica::{OpenError, StopReason};
+use crate::store::{LogStore, StateMachine};
+use crate::types::{Raft, TypeConfig};
+
+/// A node's files, opened.
+pub(crate) struct Files {
+    pub(crate) identity: Identity,
+    pub(crate) log: LogStore,
+    pub(crate) machine: StateMachine,
+}
+
+impl Files {
+    pub(crate) async fn open(
+        config: &ReplicaConfig,
+        metrics: &ReplicaMetrics,
+        stop_reason: &watch::Sender<Option<StopReason>>,
+    ) -> Result<Self, OpenError> {
+        let (data_dir, node_id) = (config.data_dir.clone(), config.node_id);
+        let (store_metrics, stop_reason) = (metrics.store.clone(), stop_reason.clone());
+        let on_fault = move |why: String| stop(&stop_reason, StopReason::Storage(why));
+        let open = move || Self::open_blocking(&data_dir, node_id, store_metrics, Box::new(on_fault));
+        tokio::task::spawn_blocking(open).await.expect("a panic ends the process, and nothing cancels this task")
+    }
+
+    fn open_blocking(
+        data_dir: &Path,
+        node_id: NodeId,
+        metrics: crate::store::StoreMetrics,
+        on_fault: Box<dyn FnOnce(String) + Send>,
+    ) -> Result<Self, OpenError> {
+        let identity = Identity::open(data_dir, node_id)?;
+        let log = LogStore::open(&identity.log_dir(), metrics, on_fault)?;
+        let machine = StateMachine::open(&identity.snapshot_dir(), log.clone(), identity.cluster_cell())?;
+        Ok(Self { identity, log, machine })
+    }
+}
+
+pub(crate) fn card(identity: &Identity, platform: &impl Platform) -> NodeCard {
+    let [process, _] = split(platform.random());
+    NodeCard { node_id: identity.node_id(), incarnation: identity.incarnation(), starts: identity.starts(), process }
+}
+
+fn split(value: u128) -> [u64; 2] {
+    let bytes = value.to_le_bytes();
+    let half = |range: std::ops::Range<usize>| bytes[range].iter().fold(0, |half, byte| half << 8 | u64::from(*byte));
+    [half(0..8), half(8..16)]
+}
+
+pub(crate) fn dialer(
+    config: &ReplicaConfig,
+    identity: &Arc<Identity>,
+    card: NodeCard,
+    stop_reason: &watch::Sender<Option<StopReason>>,
+) -> Dialer {
+    let (identity, stop_reason) = (Arc::clone(identity), stop_reason.clone());
+    let on_refused = move |by: NodeId, why: RefusedWhy, text: &str| match why {
+        RefusedWhy::WrongIncarnation | RefusedWhy::OldStart | RefusedWhy::SecondProcess => {
+            stop(&stop_reason, StopReason::Identity(format!("node {by} says: {text}")));
+        }
+        RefusedWhy::Protocol
+        | RefusedWhy::WrongCluster
+        | RefusedWhy::WrongNode
+        | RefusedWhy::Itself
+        | RefusedWhy::Storage => {
+            tracing::warn!(by, ?why, text, "a peer refused this node's connection");
+        }
+    };
+    Dialer::new(card, move || identity.cluster_id(), config.peer_routes.clone(), on_refused)
+}
+
+pub(crate) async fn start_raft<P: Platform>(
+    config: &ReplicaConfig,
+    network: P::Network,
+    log: P::Log,
+    machine: StateMachine,
+) -> Result<Raft, OpenError> {
+    let refused = |why: String| OpenError::Io { path: config.data_dir.clone(), source: std::io::Error::other(why) };
+    let raft_config = raft_config(config).validate().map_err(|why| refused(why.to_string()))?;
+    let raft = Raft::new(config.node_id, Arc::new(raft_config), network, log, machine).await;
+    let raft = raft.map_err(|why| refused(why.to_string()))?;
+    show_membership(&raft).await.map_err(|why| refused(why.to_string()))?;
+    Ok(raft)
+}
+
+/// Until openraft's task has run once, its metrics show a node that knows nothing: a restarted member would take itself
+/// for an empty node.
+async fn show_membership(raft: &Raft) -> Result<(), openraft::error::Fatal<TypeConfig>> {
+    let is_member = |state: &openraft::RaftState<TypeConfig>| has_members(state.membership_state.effective());
+    if !raft.with_raft_state(is_member).await? {
+        return Ok(());
+    }
+    let mut metrics = raft.server_metrics();
+    while !has_members(&metrics.borrow_watched().membership_config) {
+        if metrics.changed().await.is_err() {
+            return Err(openraft::error::Fatal::Stopped);
+        }
+    }
+    Ok(())
+}
+
+fn raft_config(config: &ReplicaConfig) -> Config {
+    Config {
+        cluster_name: "lockstead".to_owned(),
+        heartbeat_interval: config.heartbeat_ms,
+        election_timeout_min: config.election_min_ms,
+        election_timeout_max: config.election_max_ms,
+        // Our own trigger decides when a snapshot pays.
+        snapshot_policy: SnapshotPolicy::Never,
+        max_payload_entries: 64,
+        enable_pre_vote: Some(true),
+        // Every office is a new term, so that an office's clock can start from the table (ADR 1).
+        enable_leader_restore: Some(false),
+        ..Config::default()
+    }
+}
