@@ -16,7 +16,8 @@ use std::time::Duration;
 
 use lockstead_core::lease_clock::ClockReading;
 use lockstead_core::{
-    Arbiter, Drain, GiveBack, LeaseClock, LeaseTime, Limits, LocalTime, LockKey, Now, Op, Request, RequestNumber,
+    Applied, Arbiter, Drain, GiveBack, LeaseClock, LeaseTime, Limits, LocalTime, LockKey, Now, Op, Request,
+    RequestNumber,
 };
 use openraft::ReadPolicy;
 use openraft::error::{ClientWriteError, Fatal};
@@ -31,7 +32,7 @@ use crate::platform::{ClockPair, Platform};
 use crate::store::StateMachine;
 use crate::term::{Term, TermLost, quorum};
 use crate::ticket::{Decision, Delivery, Letter, Note, Ticket};
-use crate::types::{BatchBytes, Raft, TypeConfig};
+use crate::types::{BatchBytes, EntryApplied, Raft, TypeConfig};
 
 /// How long to wait before another quorum round is asked for after one that failed.
 const QUORUM_RETRY: Duration = Duration::from_millis(20);
@@ -355,19 +356,20 @@ impl<P: Platform> Office<P> {
         write.with_leader(self.term.committed()).responder(responder).await.map_err(|why| fatal(&why))?;
         let answer = self.hold(answer).await?;
         self.ground.metrics.commit_seconds.observe(started.elapsed().as_secs_f64());
-        match answer {
-            Ok(Ok(response)) if response.data.0 == lockstead_core::Applied::Done => {
+        let Ok(answer) = answer else {
+            return Err(OfficeEnd::Fatal("openraft dropped a batch without an answer".to_owned()));
+        };
+        match verdict(&answer.map(|response| response.data)) {
+            Verdict::Applied => {
                 self.last_batch = Instant::now();
                 Ok(Proposal::Applied)
             }
-            // Applied and void, or refused before it was appended: surely without effect.
-            Ok(Ok(_) | Err(ClientWriteError::ForwardToLeader(_))) => Ok(Proposal::Refused),
-            Ok(Err(why)) => {
-                tracing::info!(term = self.term.number(), %why, "the outcome of a batch is unknown");
+            Verdict::Refused => Ok(Proposal::Refused),
+            Verdict::Unknown => {
+                tracing::info!(term = self.term.number(), "the outcome of a batch is unknown");
                 self.term.lost().await;
                 Err(OfficeEnd::TermLost)
             }
-            Err(_) => Err(OfficeEnd::Fatal("openraft dropped a batch without an answer".to_owned())),
         }
     }
 
@@ -450,10 +452,47 @@ impl<P: Platform> Office<P> {
     }
 }
 
+/// What openraft's answer says of a batch.
+#[derive(Debug, PartialEq, Eq)]
+enum Verdict {
+    Applied,
+    Refused,
+    /// It may still commit.
+    Unknown,
+}
+
+/// Surely refused is only what openraft did not append, and what was applied and found void.
+fn verdict(answer: &Result<EntryApplied, ClientWriteError<TypeConfig>>) -> Verdict {
+    match answer {
+        Ok(EntryApplied(Applied::Done)) => Verdict::Applied,
+        Ok(EntryApplied(Applied::Void)) | Err(ClientWriteError::ForwardToLeader(_)) => Verdict::Refused,
+        Err(_) => Verdict::Unknown,
+    }
+}
+
 fn count(records: usize) -> f64 {
     f64::from(u32::try_from(records).unwrap_or(u32::MAX))
 }
 
 fn fatal(why: &Fatal<TypeConfig>) -> OfficeEnd {
     OfficeEnd::Fatal(format!("openraft stopped: {why}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use openraft::error::ForwardToLeader;
+
+    use super::*;
+
+    #[test]
+    fn only_what_was_not_appended_or_is_void_is_surely_refused() {
+        let verdicts = [
+            Ok(EntryApplied(Applied::Done)),
+            Ok(EntryApplied(Applied::Void)),
+            Err(ClientWriteError::ForwardToLeader(ForwardToLeader::empty())),
+            Err(ClientWriteError::LogEntryDiscarded(ForwardToLeader::empty())),
+        ]
+        .map(|answer| verdict(&answer));
+        assert_eq!(verdicts, [Verdict::Applied, Verdict::Refused, Verdict::Refused, Verdict::Unknown]);
+    }
 }

@@ -208,3 +208,44 @@ async fn a_leader_that_no_quorum_answers_is_not_ready() {
     }
     until("all are ready again", || (1..=3).all(|id| cluster.node(id).readiness().is_ok())).await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_batch_in_flight_over_the_end_of_its_term_is_unknown_and_not_sent_elsewhere() {
+    let cluster = Arc::new(Cluster::start(3).await);
+    let old = cluster.leader().await;
+    cluster.isolate(old, true);
+    // Well within openraft's lease on the office, and long after the links have closed.
+    let cut_at = Instant::now();
+    until("the links are closed", || cut_at.elapsed() > Duration::from_millis(100)).await;
+    let doubtful = tokio::spawn({
+        let cluster = Arc::clone(&cluster);
+        async move { cluster.node(old).submit(acquire("a").op(), Duration::from_secs(30)).await }
+    });
+    let others = cluster.others(old);
+    let new = cluster.leader_of(&others).await;
+    cluster.isolate(old, false);
+    assert_eq!(doubtful.await.unwrap().unwrap_err(), SubmitError::OutcomeUnknown);
+    until("the old leader follows", || cluster.node(old).leader().is_some_and(|leader| leader.node_id == new)).await;
+    cluster.grant(new, acquire("b").op()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_whose_link_breaks_after_it_was_sent_is_unknown_and_not_sent_again() {
+    let cluster = Arc::new(Cluster::start(3).await);
+    let leader = cluster.leader().await;
+    let follower = cluster.others(leader)[0];
+    cluster.grant(leader, acquire("a").ttl_ms(60_000).op()).await;
+    let waiting = tokio::spawn({
+        let cluster = Arc::clone(&cluster);
+        async move { cluster.submit(follower, acquire("a").wait_ms(3_000).op()).await }
+    });
+    let queued = async {
+        while !matches!(cluster.submit(leader, get("a")).await.unwrap().outcome, Outcome::Got(view) if view.waiters.len() == 1)
+        {
+            tokio::task::yield_now().await;
+        }
+    };
+    timeout(Duration::from_secs(20), queued).await.expect("the leader has it");
+    cluster.isolate(follower, true);
+    assert_eq!(waiting.await.unwrap().unwrap_err(), SubmitError::OutcomeUnknown);
+}

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockstead_core::Outcome;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::cluster::{Cluster, acquire, get, release, renew, until};
 use crate::{JoinAs, JoinError, NotReady, SubmitError};
@@ -91,11 +91,10 @@ async fn a_grant_that_reached_nobody_is_given_back_before_its_ttl() {
         let node = if round % 2 == 0 { leader } else { follower };
         let mut request = Box::pin(cluster.submit(node, acquire(&name).ttl_ms(60_000).op()));
         let mut answered = false;
-        // Dropped at some moment between its arrival and its answer.
-        for _ in 0..round * 4 {
-            if !answered {
-                answered = futures::poll!(&mut request).is_ready();
-            }
+        // Dropped at some moment before its answer: queued, in flight, or just decided.
+        let started = Instant::now();
+        while !answered && started.elapsed() < Duration::from_micros(round * 40) {
+            answered = futures::poll!(&mut request).is_ready();
             tokio::task::yield_now().await;
         }
         drop(request);
