@@ -9,10 +9,11 @@ pub mod lease_clock;
 pub mod name;
 pub mod record;
 pub mod request;
+pub mod residue;
 pub mod table;
 pub mod units;
 
-pub use arbiter::{Arbiter, Decided, Drain, Limits, Now};
+pub use arbiter::{Arbiter, Decided, Drain, Limits, Now, Restating};
 pub use identity::{ClusterId, Incarnation, NodeId};
 pub use lease_clock::{ClockReading, LeaseClock};
 pub use name::{LockKey, LockName, Metadata, NameError, NamespaceName, OwnerName, RequestId};
@@ -21,5 +22,6 @@ pub use request::{
     Acquire, Answer, Get, GiveBack, Grant, HeldBy, HolderView, LockView, Op, Outcome, Proof, Release, Renew, Renewal,
     Request, RequestNumber, WaiterView,
 };
-pub use table::{Applied, Residue, Table};
+pub use residue::{FencesUsedUp, HoldOff, Residue};
+pub use table::{Applied, Table};
 pub use units::{Fence, LeaseTime, LocalTime, Token, Ttl, TtlError, WallTime};

@@ -3,7 +3,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::de::{self, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// The longest lock name, in bytes of UTF-8.
 pub const NAME_BYTES_MAX: usize = 1_024;
@@ -31,8 +32,7 @@ pub struct NameError {
 macro_rules! bounded_text {
     ($(#[$doc:meta])* $type:ident, $what:literal, $allowed:literal, $valid:expr) => {
         $(#[$doc])*
-        #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-        #[serde(try_from = "String", into = "String")]
+        #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub struct $type(Arc<str>);
 
         impl $type {
@@ -41,12 +41,13 @@ macro_rules! bounded_text {
             /// # Errors
             /// [`NameError`] with what is allowed.
             pub fn parse(text: &str) -> Result<Self, NameError> {
+                Self::check(text)?;
+                Ok(Self(Arc::from(text)))
+            }
+
+            fn check(text: &str) -> Result<(), NameError> {
                 let valid: fn(&str) -> bool = $valid;
-                if valid(text) {
-                    Ok(Self(Arc::from(text)))
-                } else {
-                    Err(NameError { what: $what, allowed: $allowed })
-                }
+                if valid(text) { Ok(()) } else { Err(NameError { what: $what, allowed: $allowed }) }
             }
 
             /// The text, byte for byte as it was given.
@@ -56,20 +57,40 @@ macro_rules! bounded_text {
             }
         }
 
-        impl TryFrom<String> for $type {
-            type Error = NameError;
+        as_text!($type, $type::parse);
+    };
+}
 
-            fn try_from(text: String) -> Result<Self, NameError> {
-                Self::parse(&text)
+/// Reads and writes a type as its text, without a copy on the way: a log is replayed at start.
+macro_rules! as_text {
+    ($type:ident, $parse:expr) => {
+        impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.serialize_str(&self.0)
             }
         }
 
-        impl From<$type> for String {
-            fn from(text: $type) -> Self {
-                text.0.as_ref().to_owned()
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                deserializer.deserialize_str(Text($parse))
             }
         }
     };
+}
+
+/// Parses the text that it visits.
+struct Text<T>(fn(&str) -> Result<T, NameError>);
+
+impl<T> Visitor<'_> for Text<T> {
+    type Value = T;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a text")
+    }
+
+    fn visit_str<E: de::Error>(self, text: &str) -> Result<T, E> {
+        self.0(text).map_err(E::custom)
+    }
 }
 
 bounded_text!(
@@ -131,8 +152,7 @@ impl NamespaceName {
 /// A lock's full identity: namespace and name in one shared text, `namespace NUL name`.
 ///
 /// A namespace cannot contain NUL, so the first one ends it, whatever the name holds.
-#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct LockKey(Arc<str>);
 
 impl LockKey {
@@ -160,6 +180,14 @@ impl LockKey {
         self.split().1
     }
 
+    /// Reads `namespace NUL name`.
+    fn parse(text: &str) -> Result<Self, NameError> {
+        let (namespace, name) = text.split_once('\0').unwrap_or(("", text));
+        NamespaceName::check(namespace)?;
+        LockName::check(name)?;
+        Ok(Self(Arc::from(text)))
+    }
+
     fn split(&self) -> (&str, &str) {
         self.0.split_once('\0').unwrap_or(("", &self.0))
     }
@@ -171,25 +199,12 @@ impl fmt::Debug for LockKey {
     }
 }
 
-impl TryFrom<String> for LockKey {
-    type Error = NameError;
-
-    fn try_from(text: String) -> Result<Self, NameError> {
-        let (namespace, name) = text.split_once('\0').unwrap_or(("", &text));
-        Ok(Self::new(&NamespaceName::parse(namespace)?, &LockName::parse(name)?))
-    }
-}
-
-impl From<LockKey> for String {
-    fn from(key: LockKey) -> Self {
-        key.0.as_ref().to_owned()
-    }
-}
+as_text!(LockKey, LockKey::parse);
 
 /// Labels that a caller hangs on a hold, sorted by key: at most 4 KiB of keys and values together.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Vec<(String, String)>", into = "Vec<(String, String)>")]
-pub struct Metadata(Arc<[(String, String)]>);
+pub struct Metadata(Option<Arc<[(String, String)]>>);
 
 impl Metadata {
     /// Sorts and checks the labels.
@@ -206,13 +221,14 @@ impl Metadata {
                 allowed: "distinct keys, keys and values at most 4096 bytes together",
             });
         }
-        Ok(Self(labels.into()))
+        // Most holds have none; no block of memory is spent to say so.
+        Ok(Self((!labels.is_empty()).then(|| labels.into())))
     }
 
     /// The labels, sorted by key.
     #[must_use]
     pub fn labels(&self) -> &[(String, String)] {
-        &self.0
+        self.0.as_deref().unwrap_or_default()
     }
 }
 
@@ -226,6 +242,6 @@ impl TryFrom<Vec<(String, String)>> for Metadata {
 
 impl From<Metadata> for Vec<(String, String)> {
     fn from(metadata: Metadata) -> Self {
-        metadata.0.to_vec()
+        metadata.labels().to_vec()
     }
 }

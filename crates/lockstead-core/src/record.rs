@@ -101,6 +101,17 @@ pub enum Record {
     Restate(Live),
 }
 
+impl Record {
+    /// Bytes that a hold takes in a batch when it is restated.
+    pub(crate) fn restated_bytes(hold: &Hold) -> u64 {
+        let mut size = bincode::enc::write::SizeWriter::default();
+        bincode::serde::encode_into_writer(hold, &mut size, bincode::config::standard())
+            .expect("holds have only types that bincode encodes");
+        // One byte says that it is a restatement, one of what.
+        2 + size.bytes_written as u64
+    }
+}
+
 /// One log entry of ours: the records decided together. Without records it is a tick.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Batch {

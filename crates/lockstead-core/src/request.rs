@@ -214,6 +214,9 @@ pub struct HeldBy {
     pub holders: Vec<HolderView>,
     /// How many requests wait for it.
     pub queue_len: u64,
+    /// For how long nothing at all is granted yet, in milliseconds: holders of an earlier lineage may still count on
+    /// their holds. 0 without such a hold-off.
+    pub hold_off_ms: u64,
 }
 
 /// What anybody may see of a hold: never its token or request id.

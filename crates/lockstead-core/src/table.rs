@@ -5,7 +5,7 @@
 //! the entry alone.
 //!
 //! Invariants:
-//! 1. `time`, `last_fence`, `ttl_max_ms` and `no_grant_before` never fall.
+//! 1. Nothing of the residue falls, and no retired id comes back.
 //! 2. A hold is keyed by (lock, fence); a lock's holds are sorted by fence; a lock without holds is not kept.
 //! 3. Each live hold stands exactly once in the order of deadlines and once in the order of statements.
 //! 4. The label of a snapshot lies below the newest statement of every live record, so that a replay of what follows
@@ -13,13 +13,20 @@
 //! 5. A void batch changes nothing.
 //! 6. Nothing in here reads a clock, and no hold ends but by a `Drop`.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap};
 
 use serde::{Deserialize, Serialize};
 
+use crate::identity::NodeId;
 use crate::name::LockKey;
 use crate::record::{Batch, Hold, Live, Record};
+use crate::residue::Residue;
 use crate::units::{Fence, LeaseTime};
+
+use slots::{Left, LockHolds, Slot, Slots, shrunk};
+
+mod slots;
 
 /// What the table did with an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,36 +37,33 @@ pub enum Applied {
     Void,
 }
 
-/// What a snapshot keeps.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Residue {
-    /// Highest lease time.
-    pub time: LeaseTime,
-    /// Highest fence granted.
-    pub last_fence: Fence,
-    /// Longest TTL ever granted, in milliseconds.
-    pub ttl_max_ms: u64,
-    /// No office grants anything before this lease time.
-    pub no_grant_before: LeaseTime,
-}
-
 /// The table. Two tables are equal if they hold the same records, stated at the same indexes, and the same residue.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct Table {
     residue: Residue,
-    locks: HashMap<LockKey, LockHolds>,
-    deadlines: BTreeSet<(LeaseTime, LockKey, Fence)>,
-    statements: BTreeSet<(u64, LockKey, Fence)>,
+    locks: HashMap<LockKey, Slot>,
+    slots: Slots,
+    /// Fences are unique, so a slot orders nothing here or below.
+    deadlines: BTreeSet<(LeaseTime, Fence, Slot)>,
+    statements: BTreeSet<(u64, Fence, Slot)>,
     /// Derived: live holds of each namespace that has any.
     namespaces: HashMap<Box<str>, u64>,
+    /// Derived: what restating every live record would take.
+    live_bytes: u64,
 }
 
-/// The live holds of one lock, sorted by fence, and at which log index each was last stated.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct LockHolds {
-    holds: Vec<Hold>,
-    stated_at: Vec<u64>,
+impl PartialEq for Table {
+    fn eq(&self, other: &Self) -> bool {
+        let same = |(lock, slot): (&LockKey, &Slot)| {
+            let of_lock = self.slots.of(*slot);
+            let other = other.of_lock(lock);
+            other.is_some_and(|other| of_lock.holds() == other.holds() && of_lock.stated_at() == other.stated_at())
+        };
+        self.residue == other.residue && self.locks.len() == other.locks.len() && self.locks.iter().all(same)
+    }
 }
+
+impl Eq for Table {}
 
 impl Table {
     /// An empty table that goes on from a snapshot's residue.
@@ -104,15 +108,45 @@ impl Table {
         stated_at.saturating_sub(1)
     }
 
+    /// Log index of the oldest of the newest statements: the entry that keeps the label back. `None` without live
+    /// records.
+    #[must_use]
+    pub fn oldest_statement(&self) -> Option<u64> {
+        self.statements.first().map(|(stated_at, ..)| *stated_at)
+    }
+
+    /// Bytes that all live records would take in the log, each restated once.
+    #[must_use]
+    pub fn live_bytes(&self) -> u64 {
+        self.live_bytes
+    }
+
+    /// Takes note that a node is no member any more. Its id is never used again in this lineage.
+    pub fn retire(&mut self, node: NodeId) {
+        self.residue.retired.insert(node);
+    }
+
+    /// Whether a node of this id was a member and is none any more.
+    #[must_use]
+    pub fn is_retired(&self, node: NodeId) -> bool {
+        self.residue.retired.contains(&node)
+    }
+
+    /// Ids of nodes that were members and are none any more.
+    #[must_use]
+    pub fn retired(&self) -> &BTreeSet<NodeId> {
+        &self.residue.retired
+    }
+
     /// The live holds of a lock, sorted by fence.
     #[must_use]
     pub fn holds(&self, lock: &LockKey) -> &[Hold] {
-        self.locks.get(lock).map_or(&[], |of_lock| &of_lock.holds)
+        self.of_lock(lock).map_or(&[], LockHolds::holds)
     }
 
     /// Every live hold, in no order.
     pub fn all_holds(&self) -> impl Iterator<Item = &Hold> {
-        self.locks.values().flat_map(|of_lock| &of_lock.holds)
+        self.slots.iter().flat_map(LockHolds::holds)
     }
 
     /// The highest lease time applied.
@@ -159,64 +193,67 @@ impl Table {
 
     /// Live holds whose deadline is at or before `now`, earliest first.
     pub fn expired(&self, now: LeaseTime) -> impl Iterator<Item = (&LockKey, Fence)> {
-        self.deadlines.iter().take_while(move |(deadline, ..)| *deadline <= now).map(|(_, lock, fence)| (lock, *fence))
+        let until_now = self.deadlines.iter().take_while(move |(deadline, ..)| *deadline <= now);
+        until_now.map(|(_, fence, slot)| (self.lock_at(*slot), *fence))
     }
 
     /// Live holds in the order of their newest statements, the longest unstated first: those keep the label back.
     pub fn by_statement(&self) -> impl Iterator<Item = (u64, &LockKey, Fence)> {
-        self.statements.iter().map(|(stated_at, lock, fence)| (*stated_at, lock, *fence))
+        self.statements.iter().map(|(stated_at, fence, slot)| (*stated_at, self.lock_at(*slot), *fence))
     }
 
     /// Log index of the newest statement of a hold.
     #[must_use]
     pub fn stated_at(&self, lock: &LockKey, fence: Fence) -> Option<u64> {
-        let of_lock = self.locks.get(lock)?;
-        of_lock.position(fence).ok().map(|position| of_lock.stated_at[position])
+        let of_lock = self.of_lock(lock)?;
+        of_lock.position(fence).ok().map(|position| of_lock.stated_at()[position])
     }
 
-    fn state(&mut self, index: u64, hold: Hold) {
-        self.residue.last_fence = self.residue.last_fence.max(hold.fence);
-        self.residue.ttl_max_ms = self.residue.ttl_max_ms.max(hold.ttl.as_ms());
-        self.deadlines.insert((hold.deadline, hold.lock.clone(), hold.fence));
-        self.statements.insert((index, hold.lock.clone(), hold.fence));
-        let of_lock = self.locks.entry(hold.lock.clone()).or_default();
-        match of_lock.position(hold.fence) {
-            Ok(position) => {
-                let stated_before = std::mem::replace(&mut of_lock.stated_at[position], index);
-                let before = std::mem::replace(&mut of_lock.holds[position], hold);
-                let now = &of_lock.holds[position];
-                if before.deadline != now.deadline {
-                    self.deadlines.remove(&(before.deadline, before.lock.clone(), before.fence));
-                }
-                if stated_before != index {
-                    self.statements.remove(&(stated_before, before.lock, before.fence));
-                }
+    fn of_lock(&self, lock: &LockKey) -> Option<&LockHolds> {
+        self.locks.get(lock).map(|slot| self.slots.of(*slot))
+    }
+
+    fn lock_at(&self, slot: Slot) -> &LockKey {
+        &self.slots.of(slot).holds()[0].lock
+    }
+
+    fn state(&mut self, index: u64, mut hold: Hold) {
+        self.residue.raise(&hold);
+        self.live_bytes += Record::restated_bytes(&hold);
+        let (deadline, fence) = (hold.deadline, hold.fence);
+        let (slot, before) = match self.locks.entry(hold.lock.clone()) {
+            Entry::Occupied(entry) => {
+                // A name is kept once, however often its lock is stated.
+                hold.lock = entry.key().clone();
+                (*entry.get(), self.slots.put(*entry.get(), hold, index))
             }
-            Err(position) => {
-                count_in(&mut self.namespaces, hold.lock.namespace());
-                of_lock.holds.insert(position, hold);
-                of_lock.stated_at.insert(position, index);
+            Entry::Vacant(entry) => (*entry.insert(self.slots.add(hold, index)), None),
+        };
+        match before {
+            Some((before, stated_before)) => {
+                self.live_bytes -= Record::restated_bytes(&before);
+                self.deadlines.remove(&(before.deadline, fence, slot));
+                self.statements.remove(&(stated_before, fence, slot));
             }
+            None => count_in(&mut self.namespaces, self.slots.of(slot).holds()[0].lock.namespace()),
         }
+        self.deadlines.insert((deadline, fence, slot));
+        self.statements.insert((index, fence, slot));
     }
 
     fn drop_hold(&mut self, lock: &LockKey, fence: Fence) {
-        let Some(of_lock) = self.locks.get_mut(lock) else { return };
-        let Ok(position) = of_lock.position(fence) else { return };
-        let hold = of_lock.holds.remove(position);
-        let stated_at = of_lock.stated_at.remove(position);
-        if of_lock.holds.is_empty() {
+        let Some(slot) = self.locks.get(lock).copied() else { return };
+        let Some((hold, stated_at, left)) = self.slots.remove(slot, fence) else { return };
+        if left == Left::Nothing {
             self.locks.remove(lock);
+            if let Some(capacity) = shrunk(self.locks.len(), self.locks.capacity()) {
+                self.locks.shrink_to(capacity);
+            }
         }
         count_out(&mut self.namespaces, lock.namespace());
-        self.deadlines.remove(&(hold.deadline, hold.lock.clone(), fence));
-        self.statements.remove(&(stated_at, hold.lock, fence));
-    }
-}
-
-impl LockHolds {
-    fn position(&self, fence: Fence) -> Result<usize, usize> {
-        self.holds.binary_search_by_key(&fence, |hold| hold.fence)
+        self.live_bytes -= Record::restated_bytes(&hold);
+        self.deadlines.remove(&(hold.deadline, fence, slot));
+        self.statements.remove(&(stated_at, fence, slot));
     }
 }
 

@@ -22,7 +22,10 @@ fn names_go_in_and_come_out_byte_for_byte() {
         let key = LockKey::in_default(&parsed);
         assert_eq!((key.namespace(), key.name()), ("default", name));
         assert_eq!(LockKey::new(&NamespaceName::default_namespace(), &parsed), key);
-        assert_eq!(LockKey::try_from(String::from(key.clone())), Ok(key.clone()));
+        let standard = bincode::config::standard();
+        let bytes = bincode::serde::encode_to_vec(&key, standard).expect("a text");
+        let decoded = bincode::serde::decode_from_slice(&bytes, standard).expect("it was encoded");
+        assert_eq!(decoded, (key.clone(), bytes.len()));
         assert!(keys.insert(key), "{name:?} is the same lock as another");
     }
 }

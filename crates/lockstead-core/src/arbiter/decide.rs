@@ -21,20 +21,24 @@ pub(super) struct Deciding<'a> {
     pub(super) now: Now,
     pub(super) token: &'a mut dyn FnMut() -> Token,
     pub(super) batch: BatchEncoder,
+    /// Records at the head of the batch that no request asked for.
+    pub(super) head_records: usize,
     answers: Vec<Answer>,
     decided: Vec<Decided>,
     overdue: Vec<RequestNumber>,
     undo: Vec<Undo>,
     expired: u64,
+    pub(super) restated: u64,
 }
 
 /// A state of the drain to which it can go back.
-struct Mark {
+pub(super) struct Mark {
     batch: BatchMark,
     view: ViewMark,
     answers_len: usize,
     undo_len: usize,
     expired: u64,
+    restated: u64,
 }
 
 /// Where a batch stood.
@@ -69,11 +73,13 @@ impl<'a> Deciding<'a> {
             now,
             token,
             batch,
+            head_records: 0,
             answers: Vec::new(),
             decided: Vec::new(),
             overdue: Vec::new(),
             undo: Vec::new(),
             expired: 0,
+            restated: 0,
         }
     }
 
@@ -162,6 +168,7 @@ impl<'a> Deciding<'a> {
             overdue: self.overdue,
             undo: self.undo,
             expired: self.expired,
+            restated: self.restated,
         }
     }
 
@@ -326,7 +333,9 @@ impl<'a> Deciding<'a> {
     }
 
     pub(super) fn held(&self, lock: &LockKey) -> Outcome {
-        Outcome::Held(HeldBy { holders: self.holders(lock), queue_len: self.arbiter.queues.len(lock) })
+        let (holders, queue_len) = (self.holders(lock), self.arbiter.queues.len(lock));
+        let hold_off_ms = self.view.table().no_grant_before().ms_since(self.now.lease);
+        Outcome::Held(HeldBy { holders, queue_len, hold_off_ms })
     }
 
     fn holders(&self, lock: &LockKey) -> Vec<HolderView> {
@@ -351,14 +360,15 @@ impl<'a> Deciding<'a> {
     }
 
     /// Does a piece of work that may not be split. If the batch has no room for it, everything it did is undone. An
-    /// empty batch always has room.
+    /// empty batch always has room, and so has one that no request has written to.
     fn whole(&mut self, work: impl FnOnce(&mut Self)) -> Fit {
         let mark = self.mark();
         work(self);
         let bytes = self.batch.len_bytes();
+        let shared = mark.batch.records > self.head_records;
         let fit = if bytes - mark.batch.bytes > REQUEST_BYTES_MAX {
             Fit::Never
-        } else if bytes > self.arbiter.limits.batch_bytes_max && mark.batch.records > 0 && bytes > mark.batch.bytes {
+        } else if bytes > self.arbiter.limits.batch_bytes_max && shared && bytes > mark.batch.bytes {
             Fit::NotNow
         } else {
             Fit::Done
@@ -369,22 +379,24 @@ impl<'a> Deciding<'a> {
         fit
     }
 
-    fn mark(&self) -> Mark {
+    pub(super) fn mark(&self) -> Mark {
         Mark {
             batch: BatchMark { bytes: self.batch.len_bytes(), records: self.batch.records() },
             view: self.view.mark(),
             answers_len: self.answers.len(),
             undo_len: self.undo.len(),
             expired: self.expired,
+            restated: self.restated,
         }
     }
 
-    fn roll_back(&mut self, mark: &Mark) {
+    pub(super) fn roll_back(&mut self, mark: &Mark) {
         self.batch.truncate(mark.batch.bytes, mark.batch.records);
         self.view.roll_back(mark.view);
         self.answers.truncate(mark.answers_len);
         self.decided.truncate(mark.answers_len);
         self.expired = mark.expired;
+        self.restated = mark.restated;
         for undo in self.undo.split_off(mark.undo_len).into_iter().rev() {
             self.arbiter.undo(undo);
         }

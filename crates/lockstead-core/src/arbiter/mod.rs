@@ -11,13 +11,15 @@
 //! 3. A drain that was taken back leaves no trace: deciding again gives what deciding once gives. Requests cancelled
 //!    meanwhile stay cancelled.
 //! 4. A fence is claimed if an answer other than its first grant carried it; a claimed fence is never given back.
-//! 5. A batch passes `batch_bytes_max` only if one request alone does, and a request is never split.
+//! 5. A batch passes `batch_bytes_max` only if one request alone does, or with one record restated before it; a request
+//!    is never split, and always finds room beside what is restated.
 //! 6. Lease time at a decision is not below the table's.
 //! 7. Absent here: clocks, randomness, I/O. The same state and input give the same drain.
 
 mod acquire;
 mod decide;
 mod queue;
+mod restate;
 mod view;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
@@ -59,6 +61,16 @@ pub struct Now {
     pub wall: WallTime,
 }
 
+/// What a batch shall say once more, so that the log can be purged further.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Restating {
+    /// Live records whose newest statement is at or before this log index, the oldest first.
+    pub upto: u64,
+    /// About the most bytes of one batch that go to it; one record goes in always. Never more than leaves room for any
+    /// request beside it.
+    pub bytes_max: usize,
+}
+
 /// What one drain decided.
 #[derive(Debug)]
 pub struct Drain {
@@ -72,6 +84,8 @@ pub struct Drain {
     pub overdue: Vec<RequestNumber>,
     /// How many holds the batch drops past their deadline.
     pub expired: u64,
+    /// How many live records the batch restates.
+    pub restated: u64,
     /// What to undo, oldest first, if the batch is surely refused.
     undo: Vec<Undo>,
 }
@@ -162,15 +176,26 @@ impl Arbiter {
 
     /// Decides what lies before it, as far as one batch goes. `now.lease` is not below the table's time.
     ///
-    /// `token` makes a fresh secret at each call. With `tick_due` the batch may be one without records.
+    /// `token` makes a fresh secret at each call. With `tick_due` the batch may be one without records. With `restating`
+    /// old records are restated at its head, and a batch may hold nothing else.
     ///
     /// # Panics
     /// If lease time fell behind the table.
-    pub fn decide(&mut self, table: &Table, now: Now, tick_due: bool, token: &mut dyn FnMut() -> Token) -> Drain {
+    pub fn decide(
+        &mut self,
+        table: &Table,
+        now: Now,
+        tick_due: bool,
+        restating: Option<Restating>,
+        token: &mut dyn FnMut() -> Token,
+    ) -> Drain {
         assert!(now.lease >= table.time(), "invariant 6 of the arbiter: lease time fell behind the table");
         self.cancelled.clear();
         self.cut = false;
         let mut deciding = Deciding::new(self, table, now, token);
+        if let Some(restating) = restating {
+            deciding.restate(restating);
+        }
         deciding.end_waits();
         deciding.decide_pending();
         deciding.serve_put_off();

@@ -4,6 +4,7 @@ mod properties;
 mod script_acquire;
 mod script_bounds;
 mod script_holds;
+mod script_restate;
 mod script_take_back;
 
 use std::collections::BTreeMap;
@@ -11,9 +12,9 @@ use std::fmt::Write as _;
 
 use super::*;
 use crate::name::{LockName, Metadata, NamespaceName, OwnerName, RequestId};
-use crate::record::{Batch, Record};
+use crate::record::{Batch, Live, Record};
 use crate::request::{Acquire, Get, GiveBack, Op, Outcome, Proof, Release, Renew};
-use crate::table::Residue;
+use crate::residue::Residue;
 use crate::units::Ttl;
 
 /// An arbiter with its table and clocks, driven by lines of text:
@@ -24,7 +25,8 @@ use crate::units::Ttl;
 /// - `N release LOCK #FENCE`, `N renew LOCK #FENCE|OWNER [ttl=]`, `N get LOCK`, `N giveback LOCK #FENCE [term=]`;
 ///   `#bad` for what is no token
 /// - `cancel N`
-/// - `decide`: prints the batch and the answers (`*` = logged); `tick` is the same with a tick due
+/// - `decide`: prints the batch and the answers (`*` = logged); `tick` is the same with a tick due; both, and `go`,
+///   take `upto=INDEX bytes=N` to restate
 /// - `apply`: applies the batch in flight; `refuse`: takes it back; `go`: decide and apply
 /// - `state`: prints gauges
 struct Script {
@@ -66,6 +68,11 @@ fn option<'a>(words: &[&'a str], name: &str) -> Option<&'a str> {
 
 fn number(words: &[&str], name: &str, default: u64) -> u64 {
     option(words, name).map_or(default, |text| text.parse().unwrap())
+}
+
+fn restating(words: &[&str]) -> Option<Restating> {
+    let upto = option(words, "upto")?.parse().unwrap();
+    Some(Restating { upto, bytes_max: usize::try_from(number(words, "bytes", 65_536)).unwrap() })
 }
 
 fn ttl(ms: u64) -> Ttl {
@@ -110,10 +117,10 @@ impl Script {
             }
             "time" => self.now_ms = words[1].parse().unwrap(),
             "cancel" => self.arbiter.cancel(RequestNumber(words[1].parse().unwrap())),
-            "decide" => return self.decide(false),
-            "tick" => return self.decide(true),
+            "decide" => return self.decide(false, restating(&words)),
+            "tick" => return self.decide(true, restating(&words)),
             "go" => {
-                let printed = self.decide(false);
+                let printed = self.decide(false, restating(&words));
                 self.apply();
                 return printed;
             }
@@ -182,7 +189,7 @@ impl Script {
         Some(*self.tokens.get(&fence).unwrap_or(&Token([0xff; 16])))
     }
 
-    fn decide(&mut self, tick_due: bool) -> Vec<String> {
+    fn decide(&mut self, tick_due: bool, restating: Option<Restating>) -> Vec<String> {
         assert!(self.in_flight.is_none(), "one batch in flight");
         let now = Now {
             lease: LeaseTime(self.now_ms),
@@ -190,11 +197,12 @@ impl Script {
             wall: WallTime(1_700_000_000_000 + self.now_ms),
         };
         let made = &mut self.tokens_made;
-        let drain = self.arbiter.decide(&self.table, now, tick_due, &mut || {
+        let drain = self.arbiter.decide(&self.table, now, tick_due, restating, &mut || {
             *made += 1;
             Token(made.to_be_bytes())
         });
         let printed = show_drain(&drain);
+        assert_eq!(drain.restated, printed.iter().map(|line| line.matches("again ").count() as u64).sum::<u64>());
         for answer in &drain.answers {
             if let Outcome::Granted(grant) = &answer.outcome {
                 self.tokens.insert(grant.fence.0, grant.token);
@@ -233,7 +241,9 @@ fn show_record(record: &Record) -> String {
     match record {
         Record::Hold(hold) => format!("{}#{} until {}", hold.lock.name(), hold.fence.0, hold.deadline.0),
         Record::Drop { lock, fence, reason } => format!("{}#{} {reason:?}", lock.name(), fence.0),
-        Record::Restate(_) => "restate".to_owned(),
+        Record::Restate(Live::Hold(hold)) => {
+            format!("again {}#{} until {}", hold.lock.name(), hold.fence.0, hold.deadline.0)
+        }
     }
 }
 

@@ -18,8 +18,9 @@ enum Step {
     Pass(u64),
     /// A request is cancelled: the n-th newest.
     Cancel(u64),
-    /// A batch is decided and applied, after having been refused so many times.
-    Go(u8),
+    /// A batch is decided and applied, after having been refused so many times; `Some` restates what was last stated at
+    /// or before the n-th newest entry, in about so many bytes.
+    Go(u8, Option<(u64, usize)>),
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -32,7 +33,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => lock().prop_map(|lock| Step::Submit(format!("get {lock}"))),
         2 => (0_u64..500).prop_map(Step::Pass),
         1 => (0_u64..8).prop_map(Step::Cancel),
-        5 => (0_u8..3).prop_map(Step::Go),
+        5 => (0_u8..3, prop::option::of((0_u64..6, 0_usize..400))).prop_map(|(refusals, restating)| Step::Go(refusals, restating)),
     ]
 }
 
@@ -100,7 +101,10 @@ impl Model {
                 assert_eq!(now >= hold.deadline, reason == DropReason::Expired, "{reason:?} at {now:?}: {hold:?}");
                 assert!(reason == DropReason::Expired || self.may_end.contains(&fence.0), "nobody ended #{fence:?}");
             }
-            Record::Restate(_) => panic!("the arbiter restates nothing"),
+            Record::Restate(Live::Hold(hold)) => {
+                assert!(now < hold.deadline, "an expired hold was restated");
+                assert_eq!(self.holds.get(&hold.lock), Some(&hold), "what was restated is not in force");
+            }
         }
     }
 
@@ -154,12 +158,15 @@ impl World {
     }
 
     /// Decides and applies until nothing is pending.
-    fn go(&mut self, refusals: u8) {
+    fn go(&mut self, refusals: u8, restating: Option<(u64, usize)>) {
         for round in 0.. {
             assert!(round < 100, "the arbiter makes no progress");
-            self.refuse(refusals);
+            let restating = restating
+                .map(|(newest, bytes_max)| Restating { upto: self.script.index.saturating_sub(newest), bytes_max });
+            self.refuse(refusals, restating);
             self.model.queued = self.script.arbiter.queues.numbers().map(|number| number.0).collect();
-            let printed = self.script.decide(false);
+            let printed = self.script.decide(false, restating);
+            self.check_restated(restating);
             self.check_drain(&printed);
             self.script.apply();
             self.check_rest();
@@ -169,22 +176,39 @@ impl World {
         }
     }
 
-    fn refuse(&mut self, times: u8) {
+    fn refuse(&mut self, times: u8, restating: Option<Restating>) {
         let before = memory(&self.script.arbiter);
         let mut printed = None;
         for _ in 0..times {
-            let now = self.script.decide(false);
+            let now = self.script.decide(false, restating);
             assert_eq!(printed.get_or_insert_with(|| now.clone()), &now);
             self.script.run("refuse");
             assert_eq!(memory(&self.script.arbiter), before, "a refused drain left a trace");
         }
     }
 
+    /// What is restated stands first, is old enough, and is the oldest but for what has expired.
+    fn check_restated(&self, restating: Option<Restating>) {
+        let drain = self.script.in_flight.as_ref().unwrap();
+        let Some(batch) = drain.batch.clone() else { return };
+        let records = Batch::decode(&batch.into_bytes()).unwrap().records;
+        let is_restate = |record: &&Record| matches!(record, Record::Restate(_));
+        let mut newest_restated = 0;
+        for record in records.iter().filter(is_restate) {
+            let Record::Restate(Live::Hold(hold)) = record else { continue };
+            let stated_at = self.script.table.stated_at(&hold.lock, hold.fence).expect("it is live");
+            assert!(stated_at <= restating.unwrap().upto && stated_at >= newest_restated);
+            newest_restated = stated_at;
+        }
+        let head = records.iter().take_while(|record| !matches!(record, Record::Hold(_)));
+        assert_eq!(head.filter(is_restate).count() as u64, drain.restated, "a restatement after a grant or renewal");
+    }
+
     fn check_drain(&mut self, printed: &[String]) {
         let drain = self.script.in_flight.as_ref().unwrap();
         let now = LeaseTime(self.script.now_ms);
         let batch = drain.batch.clone().map(|batch| {
-            assert!(batch.len_bytes() <= self.script.arbiter.limits.batch_bytes_max || batch.records() <= 3);
+            assert!(batch.len_bytes() <= self.script.arbiter.limits.batch_bytes_max || batch.records() <= 4);
             Batch::decode(&batch.into_bytes()).unwrap()
         });
         let records = batch.map_or_else(Vec::new, |batch| batch.records);
@@ -252,7 +276,7 @@ proptest! {
                 Step::Submit(line) => world.submit(&line),
                 Step::Pass(ms) => world.script.now_ms += ms,
                 Step::Cancel(newest) => world.cancel(newest),
-                Step::Go(refusals) => world.go(refusals),
+                Step::Go(refusals, restating) => world.go(refusals, restating),
             }
         }
         world.close();
@@ -266,6 +290,7 @@ proptest! {
         cancels in prop::collection::vec(0_u64..16, 0..6),
     ) {
         let mut outcomes = Vec::new();
+        let restating = Some(Restating { upto: u64::MAX, bytes_max: 150 });
         for refused in [true, false] {
             let mut world = World::new(Limits { locks_max: 3, ..Limits::default() });
             for step in &before {
@@ -273,14 +298,14 @@ proptest! {
                     Step::Submit(line) => world.submit(line),
                     Step::Pass(ms) => world.script.now_ms += ms,
                     Step::Cancel(newest) => world.cancel(*newest),
-                    Step::Go(_) => world.go(0),
+                    Step::Go(_, restating) => world.go(0, *restating),
                 }
             }
             for line in &drained {
                 world.submit(line);
             }
             if refused {
-                world.script.decide(false);
+                world.script.decide(false, restating);
             }
             for line in &meanwhile {
                 world.submit(line);
@@ -291,7 +316,7 @@ proptest! {
             if refused {
                 world.script.run("refuse");
             }
-            let printed = world.script.decide(false);
+            let printed = world.script.decide(false, restating);
             outcomes.push((printed, memory(&world.script.arbiter)));
         }
         prop_assert_eq!(&outcomes[0], &outcomes[1]);

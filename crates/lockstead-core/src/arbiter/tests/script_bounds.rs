@@ -165,7 +165,7 @@ fn close_names_every_request_not_yet_answered() {
 fn drain_all(script: &mut Script) -> Vec<usize> {
     let mut sizes = Vec::new();
     while script.arbiter.has_pending() {
-        script.decide(false);
+        script.decide(false, None);
         let drain = script.in_flight.as_ref().unwrap();
         sizes.extend(drain.batch.as_ref().map(BatchEncoder::len_bytes));
         script.apply();
@@ -206,7 +206,7 @@ fn expiries_and_waits_cut_by_a_full_batch_go_on_in_the_next() {
     drain_all(&mut script);
     assert_eq!(script.arbiter.waiting(), 60);
     script.run("time 1000");
-    script.decide(false);
+    script.decide(false, None);
     script.apply();
     let sizes = drain_all(&mut script);
     assert!(sizes.len() > 5 && sizes.iter().all(|bytes| *bytes <= 400), "{sizes:?}");
@@ -241,7 +241,7 @@ fn five_thousand_waiters_of_one_lock_are_served_one_batch_each_in_order() {
     script.run("go");
     for number in 2..=5_001_u64 {
         script.run(&format!("{} release L #{}", 10_000 + number, number - 1));
-        script.decide(false);
+        script.decide(false, None);
         let answers = &script.in_flight.as_ref().unwrap().answers;
         assert_eq!(answers.iter().map(|answer| answer.number.0).collect::<Vec<_>>(), [10_000 + number, number]);
         script.apply();
