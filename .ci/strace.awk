@@ -1,4 +1,4 @@
-# Checks, in the strace output of one node, that the log was synced before what was said because of it.
+# Checks, in the strace output of one node, that the journal was synced before what was said because of it.
 #
 # Called with -v api=PORT -v peer=PORT. Needs strace -f -yy -xx of recvfrom, read, readv, sendto, write, writev, sendmsg,
 # pwrite64 and fdatasync. Lines come in the order in which the calls began and ended, so line numbers stand for time.
@@ -7,7 +7,7 @@
 #   append: a Raft append that carries a lock named sync-order-..., and its acknowledgement to the leader;
 #   vote:   a request for a vote, and the answer that grants it;
 #   200:    a client's request about a lock named sync-order-two-..., and its HTTP 200
-# the log file was written, then a sync of it began, and that sync returned 0 before the answer was begun.
+# the journal was written, then a sync of it began, and that sync returned 0 before the answer was begun.
 # (In a cluster of two the leader's own sync is needed for a commit; in one of three two followers are enough.)
 #
 # A new leader sends again what a follower has already. So of what was logged in the cluster of three, only appends from
@@ -20,7 +20,7 @@ BEGIN {
     for (i = 0; i < 16; i++) nibble[substr("0123456789abcdef", i + 1, 1)] = i
     name_any = hex("sync-order-"); name_two = hex("sync-order-two-")
     post = hex("POST /v1/locks/"); ok200 = hex("HTTP/1.1 200")
-    log_file = hex("/log/db", "\\x")
+    segment = hex("/log/journal/", "\\x")
 }
 
 { thread = $1; text = $0; sub(/^[0-9]+ +/, "", text) }
@@ -38,18 +38,21 @@ text ~ /^[a-z0-9_]+\(/ { begin(thread, text); end(thread, text) }
 
 # A call begins: what is written may be on its way from here on.
 function begin(thread, text) {
-    if (on_log("fdatasync", text)) covers[thread] = written
+    if (on_journal("fdatasync", text)) covers[thread] = written
     else if (text ~ /^(sendto|write|writev|sendmsg)\(/) said(connection(text), bytes(text))
 }
 
 # A call has ended: what it did is done.
 function end(thread, text) {
-    if (on_log("fdatasync", text)) { if (text ~ / = 0$/ && covers[thread] > synced) synced = covers[thread] }
-    else if (on_log("pwrite64", text)) written = NR
+    if (on_journal("fdatasync", text)) { if (text ~ / = 0$/ && covers[thread] > synced) synced = covers[thread] }
+    else if (on_journal("pwrite64", text) && !is_mark(text)) written = NR
     else if (text ~ /^(recvfrom|read|readv)\(/ && text ~ / = [1-9][0-9]*$/) heard(connection(text), bytes(text))
 }
 
-function on_log(call, text) { return index(text, call "(") == 1 && index(text, log_file ">") }
+function on_journal(call, text) { return index(text, call "(") == 1 && index(substr(text, 1, index(text, ">")), segment) }
+
+# The first page of a segment alone says how far the journal was durable before, and carries nothing itself.
+function is_mark(text) { return text ~ /, 4096, 0\) = / }
 
 function heard(conn, data) {
     if (index(conn, ":" peer "->")) {
