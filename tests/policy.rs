@@ -9,14 +9,25 @@ use std::path::{Path, PathBuf};
 use cargo_metadata::{DependencyKind, Metadata, MetadataCommand, Package};
 
 /// Each crate of the workspace, and the crates of the workspace that it may name: dependencies point inwards.
-const DIRECTIONS: [(&str, &[&str]); 7] = [
+const DIRECTIONS: [(&str, &[&str]); 8] = [
     ("lockstead-core", &[]),
     ("lockstead-api", &["lockstead-core"]),
     ("lockstead-flock", &[]),
+    ("lockstead-chaos", &[]),
     ("lockstead-raft", &["lockstead-core", "lockstead-flock"]),
     ("lockstead-client", &["lockstead-api"]),
     ("lockstead-server", &["lockstead-api", "lockstead-core", "lockstead-raft"]),
-    ("lockstead", &["lockstead-api", "lockstead-client", "lockstead-core", "lockstead-raft", "lockstead-server"]),
+    (
+        "lockstead",
+        &[
+            "lockstead-api",
+            "lockstead-chaos",
+            "lockstead-client",
+            "lockstead-core",
+            "lockstead-raft",
+            "lockstead-server",
+        ],
+    ),
 ];
 
 /// All that the pure crate is built on.

@@ -2,12 +2,13 @@
 
 #![cfg(test)]
 
-#[expect(dead_code, reason = "shared with the other tests of real processes, which use more of it")]
+#[expect(dead_code, unused_imports, reason = "shared with the other tests of real processes, which use more of it")]
 #[path = "../harness/mod.rs"]
 mod harness;
 
 mod commands;
 mod dev;
+mod member;
 mod run;
 mod serve;
 mod unreachable;

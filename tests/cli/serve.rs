@@ -51,3 +51,12 @@ fn a_key_that_does_not_exist_is_named() {
     let ran = serve(&["--node-id", "1", "--config", file.to_str().unwrap()], &[]).must_exit(2);
     assert!(ran.stderr.contains("heart_beat_ms"), "{ran:?}");
 }
+
+/// A release build does not read the variable.
+#[cfg(debug_assertions)]
+#[test]
+fn a_fault_that_cannot_be_planted_is_refused_with_the_names_of_all() {
+    let new = ["--node-id", "1", "--bootstrap", "--listen", "127.0.0.1:0", "--peer-listen", "127.0.0.1:0"];
+    let ran = serve(&new, &[("LOCKSTEAD_PLANT", "no-such-fault")]).must_exit(2);
+    assert!(ran.stderr.contains("LOCKSTEAD_PLANT") && ran.stderr.contains("stale-denial"), "{ran:?}");
+}

@@ -49,7 +49,7 @@ fn queue_up(cluster: &Cluster, name: &str, through: Api) -> Queue {
 
 #[test]
 fn a_waiter_whose_connection_ended_is_skipped() {
-    let cluster = Cluster::start(3);
+    let cluster = Cluster::through_proxies(3);
     let leader = cluster.leader();
     for through in [leader, cluster.others(leader)[0]] {
         for how in [End::Reset, End::Close] {
@@ -108,7 +108,7 @@ fn race(cluster: &Cluster, name: &str, through: Api, how: End, offset_us: i64) -
 
 #[test]
 fn a_grant_that_raced_the_end_of_its_connection_is_given_back() {
-    let cluster = Cluster::start(3);
+    let cluster = Cluster::through_proxies(3);
     let leader = cluster.leader();
     let apis = [cluster.api(leader), cluster.api(cluster.others(leader)[0])];
     let rounds = scaled(160, 500);
@@ -132,7 +132,7 @@ fn a_grant_that_raced_the_end_of_its_connection_is_given_back() {
 
 #[test]
 fn a_waiter_whose_packets_are_dropped_blocks_no_longer_than_its_ttl() {
-    let cluster = Cluster::start(3);
+    let cluster = Cluster::through_proxies(3);
     let leader = cluster.leader();
     for through in [leader, cluster.others(leader)[0]] {
         let api = cluster.api(through);
@@ -155,7 +155,7 @@ fn a_waiter_whose_packets_are_dropped_blocks_no_longer_than_its_ttl() {
 
 #[test]
 fn a_retry_takes_a_waiting_request_over_and_keeps_the_grant() {
-    let cluster = Cluster::start(3);
+    let cluster = Cluster::through_proxies(3);
     let apis = cluster.apis();
     for (first_at, retry_at) in [(0, 0), (0, 1), (1, 2), (2, 0)] {
         let name = format!("from {first_at} to {retry_at}");

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::harness::api::{Api, REQUEST_GRACE};
 use crate::harness::clock::{NOISE, ms, now, secs};
-use crate::harness::cluster::Setup;
+use crate::harness::cluster::Cluster;
 use crate::harness::gather::{all, client, done};
 use crate::harness::http::Answer;
 use crate::harness::locker::{Held, acquire_at_last, acquire_by_tries, insist, take};
@@ -24,7 +24,7 @@ fn keep_asking(until: Instant, ask: impl Fn() -> std::io::Result<Answer>) -> Vec
 
 /// Cuts the leader off in one way and asks it everything while the lock passes from A to B on the other side.
 fn check(mode: Mode) {
-    let cluster = Setup::of(3).with_proxied_peers().start();
+    let cluster = Cluster::through_proxies(3);
     let old = cluster.leader();
     let others = cluster.others(old);
     let old_api = cluster.api(old);
@@ -85,7 +85,7 @@ fn a_leader_whose_packets_are_dropped_never_says_that_the_old_holder_holds() {
 
 #[test]
 fn a_leader_that_is_heard_but_hears_nothing_is_replaced_or_still_leads_honestly() {
-    let cluster = Setup::of(3).with_proxied_peers().start();
+    let cluster = Cluster::through_proxies(3);
     let old = cluster.leader();
     let held = take(&cluster.api(old), "L", secs(3));
     for other in cluster.others(old) {
@@ -106,7 +106,7 @@ fn a_leader_that_is_heard_but_hears_nothing_is_replaced_or_still_leads_honestly(
 
 #[test]
 fn a_follower_that_is_cut_off_answers_503_and_disturbs_nobody() {
-    let cluster = Setup::of(3).with_proxied_peers().start();
+    let cluster = Cluster::through_proxies(3);
     let leader = cluster.leader();
     let cut_off = cluster.others(leader)[0];
     let term = cluster.api(leader).cluster().unwrap().number("term");
@@ -125,7 +125,7 @@ fn a_follower_that_is_cut_off_answers_503_and_disturbs_nobody() {
 
 #[test]
 fn slow_links_between_nodes_slow_answers_down_and_lose_nothing() {
-    let cluster = Setup::of(3).with_proxied_peers().start();
+    let cluster = Cluster::through_proxies(3);
     let leader = cluster.leader();
     cluster.links_of(leader).for_each(|link| link.delay(ms(20)));
     for at in 0..5 {

@@ -1,9 +1,17 @@
-//! A node that was wiped is not the node that it was.
+//! A node that was wiped, copied, put back or removed is not the node that it was.
+
+use std::path::Path;
+
+use serde_json::json;
+use tempfile::TempDir;
 
 use crate::harness::clock::{eventually, now, secs};
-use crate::harness::cluster::Cluster;
-use crate::harness::locker::{insist, take};
+use crate::harness::cluster::{Cluster, Setup};
+use crate::harness::locker::{Held, insist, take, take_from_any};
+use crate::harness::ports::free_address;
+use crate::harness::proxy::Mode;
 
+const REMOVED: i32 = 12;
 const IDENTITY_REFUSED: i32 = 13;
 
 /// The wiped node never speaks for a cluster, as long as it runs.
@@ -108,4 +116,210 @@ fn a_member_started_at_other_addresses_is_told_where_the_cluster_looks_for_it() 
     node.start();
     cluster.wait_until_ready();
     cluster.must_work();
+}
+
+/// Copies a directory tree, as a backup of the file system would.
+fn copy(from: &Path, to: &Path) {
+    std::fs::create_dir_all(to).unwrap();
+    for item in std::fs::read_dir(from).unwrap() {
+        let (item, to) = (item.as_ref().unwrap(), to.join(item.as_ref().unwrap().file_name()));
+        if item.file_type().unwrap().is_dir() {
+            copy(&item.path(), &to);
+        } else {
+            std::fs::copy(item.path(), to).unwrap();
+        }
+    }
+}
+
+/// Puts a copy of a node's directory in its place.
+fn put_back(copied: &Path, dir: &Path) {
+    std::fs::remove_dir_all(dir).unwrap();
+    copy(copied, dir);
+}
+
+/// A lock is taken and renewed a few times, so that there is something to forget.
+fn write_on(cluster: &Cluster, name: &str) -> Held {
+    let apis = cluster.apis();
+    let held = take_from_any(&apis, name, secs(60));
+    for _ in 0..5 {
+        insist(&apis, secs(10), |api| api.renew(name, &held.token, 60_000)).must_be_ok();
+    }
+    held
+}
+
+#[test]
+fn an_older_copy_of_a_directory_does_not_vote_and_says_why() {
+    let mut cluster = Cluster::start(3);
+    let home = TempDir::new().unwrap();
+    cluster.node(3).kill();
+    copy(&cluster.node(3).dir, home.path());
+    cluster.node(3).start();
+    cluster.wait_until_ready();
+    let held = write_on(&cluster, "L");
+    cluster.node(3).kill();
+    put_back(home.path(), &cluster.node(3).dir.clone());
+    cluster.node(3).start();
+    let status = cluster.node(3).wait_for_exit(secs(30));
+    let output = cluster.node(3).output();
+    assert_eq!(status.code(), Some(IDENTITY_REFUSED), "{output}");
+    assert!(output.contains("another process has been node 3 at start"), "{output}");
+    let alive = cluster.apis_without(3);
+    insist(&alive, secs(10), |api| api.renew("L", &held.token, 60_000)).must_be_ok();
+}
+
+#[test]
+fn an_older_copy_is_known_by_the_membership_after_every_node_was_started_again() {
+    let mut cluster = Cluster::start(3);
+    let home = TempDir::new().unwrap();
+    cluster.node(3).kill();
+    copy(&cluster.node(3).dir, home.path());
+    cluster.node(3).start();
+    cluster.wait_until_ready();
+    eventually("the membership records the second start", secs(10), || {
+        let view = cluster.api(1).cluster().ok()?;
+        let members = view.body["members"].as_array()?.clone();
+        members.iter().any(|member| member["id"] == 3 && member["starts"] == 2).then_some(())
+    });
+    cluster.kill_all();
+    put_back(home.path(), &cluster.node(3).dir.clone());
+    cluster.node(1).start();
+    cluster.node(2).start();
+    insist(&cluster.apis_without(3), secs(30), |api| api.acquire(&json!({"name": "L"}))).must_be_ok();
+    cluster.node(3).start();
+    let status = cluster.node(3).wait_for_exit(secs(30));
+    assert_eq!(status.code(), Some(IDENTITY_REFUSED), "{}", cluster.node(3).output());
+}
+
+#[test]
+fn a_copy_from_before_the_cluster_grew_does_not_lead_on_its_own() {
+    let mut cluster = Cluster::start(1);
+    let home = TempDir::new().unwrap();
+    cluster.node(1).kill();
+    copy(&cluster.node(1).dir, home.path());
+    cluster.node(1).start();
+    cluster.wait_until_ready();
+    cluster.grow();
+    cluster.grow();
+    cluster.wait_until_ready();
+    cluster.node(1).kill();
+    put_back(home.path(), &cluster.node(1).dir.clone());
+    insist(&cluster.apis_without(1), secs(20), |api| api.acquire(&json!({"name": "L"}))).must_be_ok();
+    cluster.node(1).start();
+    let status = cluster.node(1).wait_for_exit(secs(20));
+    let output = cluster.node(1).output();
+    assert_eq!(status.code(), Some(IDENTITY_REFUSED), "{output}");
+    assert!(output.contains("the only voter"), "{output}");
+}
+
+#[test]
+fn a_copy_that_lacks_what_was_acknowledged_is_refused_though_its_start_is_a_new_one() {
+    let mut cluster = Cluster::start(3);
+    let home = TempDir::new().unwrap();
+    // The copy and the original go on from the same start.
+    cluster.node(3).freeze();
+    copy(&cluster.node(3).dir, home.path());
+    cluster.node(3).thaw();
+    cluster.wait_until_ready();
+    let held = write_on(&cluster, "L");
+    cluster.node(3).kill();
+    put_back(home.path(), &cluster.node(3).dir.clone());
+    cluster.node(3).start();
+    eventually("the copy is refused, or keeps out of elections", secs(20), || {
+        let output = cluster.node(3).output();
+        output.contains("lacks what it has acknowledged").then_some(())
+    });
+    assert!(!cluster.node(3).api().is_ready());
+    let alive = cluster.apis_without(3);
+    insist(&alive, secs(10), |api| api.renew("L", &held.token, 60_000)).must_be_ok();
+}
+
+#[test]
+fn a_copy_beside_the_original_is_refused_and_the_original_goes_on() {
+    let mut cluster = Cluster::start(3);
+    let leader = cluster.leader();
+    let id = cluster.others(leader)[0];
+    let home = TempDir::new().unwrap();
+    cluster.node(id).freeze();
+    copy(&cluster.node(id).dir, home.path());
+    cluster.node(id).thaw();
+    let held = write_on(&cluster, "L");
+    let node = cluster.nodes().find(|node| node.id == id).unwrap();
+    let mut twin = std::process::Command::new(crate::harness::node::LOCKSTEAD);
+    twin.args(["serve", "--node-id", &id.to_string(), "--data-dir"]).arg(home.path());
+    twin.args(["--listen", &free_address().to_string(), "--peer-listen", &free_address().to_string()]);
+    twin.args(["--advertise", &node.api_address.to_string(), "--advertise-peer", node.peer_address()]);
+    let output = twin.output().unwrap();
+    assert_eq!(output.status.code(), Some(IDENTITY_REFUSED), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(cluster.node(id).is_running(), "{}", cluster.node(id).output());
+    insist(&[cluster.api(id)], secs(10), |api| api.renew("L", &held.token, 60_000)).must_be_ok();
+    cluster.wait_until_ready();
+}
+
+#[test]
+fn a_wiped_node_helps_nobody_to_lead_when_the_leader_dies() {
+    let mut cluster = Cluster::start(3);
+    let leader = cluster.leader();
+    let [wiped, left] = cluster.others(leader)[..] else { panic!("three nodes") };
+    let held = write_on(&cluster, "L");
+    cluster.node(wiped).kill();
+    cluster.node(wiped).wipe();
+    cluster.node(leader).kill();
+    cluster.node(wiped).start();
+    let until = now() + secs(4);
+    eventually("nobody leads without a second node that knows its votes", secs(10), || {
+        for id in [wiped, left] {
+            let answer = cluster.api(id).patient_for(secs(6)).acquire(&json!({"name": "from the minority"}));
+            assert!(answer.is_err() || answer.as_ref().is_ok_and(|answer| answer.status == 503), "{answer:?}");
+        }
+        (now() > until).then_some(())
+    });
+    cluster.node(leader).start();
+    let alive = [cluster.api(leader), cluster.api(left)];
+    insist(&alive, secs(20), |api| api.renew("L", &held.token, 60_000)).must_be_ok();
+    assert_eq!(cluster.node(wiped).wait_for_exit(secs(30)).code(), Some(IDENTITY_REFUSED));
+}
+
+#[test]
+fn a_removed_node_that_is_started_again_says_so_and_ends() {
+    let mut cluster = Cluster::start(3);
+    let leader = cluster.leader();
+    let id = cluster.others(leader)[0];
+    cluster.node(id).kill();
+    cluster.api(leader).remove(id).unwrap().must_be_ok();
+    cluster.node(id).start();
+    let status = cluster.node(id).wait_for_exit(secs(20));
+    assert_eq!(status.code(), Some(REMOVED), "{}", cluster.node(id).output());
+    assert!(cluster.node(id).output().contains("was removed from"), "{}", cluster.node(id).output());
+}
+
+#[test]
+fn a_node_that_was_removed_while_it_was_cut_off_changes_no_term() {
+    let mut cluster = Setup::of(3).with_proxied_peers().start();
+    let leader = cluster.leader();
+    let id = cluster.others(leader)[0];
+    let rest = cluster.others(id);
+    cluster.links_of(id).for_each(|link| link.set(Mode::Cut));
+    insist(&[cluster.api(leader)], secs(10), |api| api.remove(id)).must_be_ok();
+    let before = cluster.api(leader).cluster().unwrap().number("term");
+    let until = now() + secs(2);
+    eventually("the zombie tries to be elected for a while", secs(10), || (now() > until).then_some(()));
+    assert!(cluster.node(id).is_running(), "it cannot know yet: {}", cluster.node(id).output());
+    cluster.links_of(id).for_each(|link| link.set(Mode::Pass));
+    let status = cluster.node(id).wait_for_exit(secs(20));
+    assert_eq!(status.code(), Some(REMOVED), "{}", cluster.node(id).output());
+    let leader_now = cluster.leader_among(&rest);
+    assert_eq!((leader_now, cluster.api(leader).cluster().unwrap().number("term")), (leader, before));
+}
+
+#[test]
+fn an_id_that_was_removed_is_never_taken_in_again() {
+    let mut cluster = Cluster::start(3);
+    let leader = cluster.leader();
+    let id = cluster.others(leader)[0];
+    insist(&[cluster.api(leader)], secs(10), |api| api.remove(id)).must_be_ok();
+    assert_eq!(cluster.node(id).wait_for_exit(secs(20)).code(), Some(REMOVED), "{}", cluster.node(id).output());
+    cluster.node(id).wipe();
+    cluster.node(id).start();
+    let status = cluster.node(id).wait_for_exit(secs(20));
+    assert_eq!(status.code(), Some(IDENTITY_REFUSED), "by itself, too: {}", cluster.node(id).output());
 }

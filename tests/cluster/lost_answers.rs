@@ -31,7 +31,7 @@ fn must_be_the_same(retried: &Answer, lost: &Value) {
 
 #[test]
 fn a_retry_gets_the_same_grant_at_every_node_and_takes_no_other_fence() {
-    let cluster = Cluster::start(3);
+    let cluster = Cluster::through_proxies(3);
     let apis = cluster.apis();
     for first_at in 0..3 {
         let body = request(&format!("first at {first_at}"), 30_000);
@@ -46,7 +46,7 @@ fn a_retry_gets_the_same_grant_at_every_node_and_takes_no_other_fence() {
 
 #[test]
 fn a_retry_does_not_lengthen_the_hold() {
-    let cluster = Cluster::start(3);
+    let cluster = Cluster::through_proxies(3);
     let api = cluster.api(1);
     let body = request("L", 2_000);
     let begin = now();
@@ -59,7 +59,7 @@ fn a_retry_does_not_lengthen_the_hold() {
 
 #[test]
 fn a_retry_while_the_first_try_is_still_uncommitted_gets_the_same_grant() {
-    let cluster = Cluster::start(3);
+    let cluster = Cluster::through_proxies(3);
     let leader = cluster.leader();
     let api = cluster.api(leader);
     let followers = || cluster.nodes().filter(|node| node.id != leader);
@@ -84,7 +84,7 @@ fn a_retry_while_the_first_try_is_still_uncommitted_gets_the_same_grant() {
 
 #[test]
 fn a_retry_after_the_leader_was_killed_gets_the_same_grant() {
-    let mut cluster = Cluster::start(3);
+    let mut cluster = Cluster::through_proxies(3);
     for through_leader in [true, false] {
         let leader = cluster.leader();
         let survivors = cluster.apis_without(leader);
@@ -102,7 +102,7 @@ fn a_retry_after_the_leader_was_killed_gets_the_same_grant() {
 
 #[test]
 fn a_retry_after_the_ttl_is_a_fresh_grant_with_a_higher_fence() {
-    let cluster = Cluster::start(3);
+    let cluster = Cluster::through_proxies(3);
     let api = cluster.api(2);
     let body = request("L", 500);
     let lost = lose_answer(api, &body);
@@ -115,7 +115,7 @@ fn a_retry_after_the_ttl_is_a_fresh_grant_with_a_higher_fence() {
 
 #[test]
 fn a_grant_that_no_client_ever_received_is_gone_after_its_ttl() {
-    let cluster = Cluster::start(3);
+    let cluster = Cluster::through_proxies(3);
     for api in cluster.apis() {
         let body = json!({"name": "L", "ttl_ms": 1_000});
         let lost = lose_answer(api, &body);
@@ -129,7 +129,7 @@ fn a_grant_that_no_client_ever_received_is_gone_after_its_ttl() {
 
 #[test]
 fn a_request_id_of_another_owner_is_refused_and_shows_no_token() {
-    let cluster = Cluster::start(3);
+    let cluster = Cluster::through_proxies(3);
     let request_id = fresh_request_id();
     let api = cluster.api(1);
     let held = api.acquire(&json!({"name": "L", "owner": "o", "request_id": request_id})).unwrap().must_be_ok();

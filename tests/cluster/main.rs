@@ -6,6 +6,7 @@
 mod harness;
 
 mod abandoned;
+mod backup;
 mod basics;
 mod cut_off;
 mod failover;
@@ -13,15 +14,17 @@ mod herd;
 mod identity;
 mod limits;
 mod lost_answers;
-mod mixed_faults;
+mod membership;
 mod names;
 mod queues;
 mod quorum;
 mod renewals;
 mod restarts;
 mod slow_clients;
+mod snapshots;
 mod stale_tokens;
 mod stalls;
 mod strain;
+mod transcripts;
 mod turmoil;
 mod values;

@@ -14,7 +14,7 @@ const TICK: Duration = ms(250);
 
 /// Kills the leader and starts it again at once, five times in a row, during one hold that nobody renews.
 fn check(nodes: u64) {
-    let mut cluster = Cluster::start(nodes);
+    let mut cluster = Cluster::through_proxies(nodes);
     let apis = cluster.apis();
     let leader = cluster.leader();
     let held = take(&cluster.api(leader), "L", TTL);
@@ -47,7 +47,7 @@ fn check(nodes: u64) {
 #[test]
 fn every_node_comes_back_by_the_command_that_started_it() {
     for nodes in [1, 3] {
-        let mut cluster = Cluster::start(nodes);
+        let mut cluster = Cluster::through_proxies(nodes);
         let cluster_id = cluster.api(1).cluster().unwrap().string("cluster_id").to_owned();
         let held = take(&cluster.api(1), "L", secs(60));
         for id in cluster.ids().repeat(3) {

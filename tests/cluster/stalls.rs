@@ -33,7 +33,7 @@ fn keep_alive(held: &Held, apis: &[Api], stop: &AtomicBool) -> usize {
 
 #[test]
 fn no_lock_is_lost_while_the_leader_is_stopped_if_it_is_renewed_through_the_others() {
-    let cluster = Cluster::start(3);
+    let cluster = Cluster::through_proxies(3);
     let leader = cluster.leader();
     let stopped_for = secs(scaled(5, 10));
     let stop = Arc::new(AtomicBool::new(false));
@@ -73,7 +73,7 @@ fn answered(mut conn: Conn) -> Answer {
 
 #[test]
 fn a_leader_that_wakes_up_acknowledges_nothing_from_its_lost_term() {
-    let cluster = Cluster::start(3);
+    let cluster = Cluster::through_proxies(3);
     let old = cluster.leader();
     let others = cluster.others(old);
     let majority = cluster.apis_without(old);

@@ -12,7 +12,8 @@ use crate::harness::clock::{NOISE, as_ms, ms, now, pause_until, secs};
 use crate::harness::cluster::Cluster;
 use crate::harness::gather::{all, client, done};
 use crate::harness::locker::{Held, acquire_at_last, insist, take};
-use crate::harness::scale::scaled_len;
+use crate::harness::sampler::Sampler;
+use crate::harness::scale::{scaled, scaled_len};
 
 /// The maximum election timeout of a node started without other wishes.
 const ELECTION_MAX: Duration = ms(300);
@@ -22,6 +23,7 @@ const RENEW_EVERY: Duration = ms(400);
 enum Fault {
     Kill,
     Terminate,
+    Transfer,
 }
 
 /// Renews until told to stop; the moments of its successes.
@@ -63,7 +65,7 @@ fn wait_once(api: Api, wait: Duration) -> bool {
 }
 
 fn check(fault: Fault) {
-    let mut cluster = Cluster::start(3);
+    let mut cluster = Cluster::through_proxies(3);
     let leader = cluster.leader();
     let survivors = cluster.apis_without(leader);
     take(&survivors[0], "contended", secs(120));
@@ -93,6 +95,10 @@ fn check(fault: Fault) {
             let status = cluster.node(leader).wait_for_exit(secs(20));
             assert_eq!(status.code(), Some(0), "{}", cluster.node(leader).output());
         }
+        Fault::Transfer => {
+            let moved = insist(&everywhere, secs(10), |api| api.transfer(None)).must_be_ok();
+            assert_ne!(moved.number("leader"), leader);
+        }
     }
     pause_until(struck + secs(4));
     stop.store(true, Ordering::Relaxed);
@@ -119,6 +125,36 @@ fn waits_and_renewals_outlive_the_termination_of_the_leader() {
     check(Fault::Terminate);
 }
 
+#[test]
+fn waits_and_renewals_outlive_a_transfer_of_leadership() {
+    check(Fault::Transfer);
+}
+
+#[test]
+fn a_lock_ends_once_and_in_time_however_often_leadership_is_moved() {
+    let cluster = Cluster::start(3);
+    let apis = cluster.apis();
+    let ttl = secs(scaled(10, 60));
+    let held = take(&apis[0], "moved", ttl);
+    let sampler = Sampler::of("moved", apis.clone());
+    let waiter = {
+        let apis = apis.clone();
+        client(move || acquire_at_last(&apis, "moved", secs(5), secs(300)))
+    };
+    let (mut moves, mut leaderless) = (0, Duration::ZERO);
+    while now() + secs(1) < held.received + ttl {
+        let asked = now();
+        insist(&apis, secs(10), |api| api.transfer(None)).must_be_ok();
+        leaderless += cluster.leaderless_since(asked, &[1, 2, 3]);
+        moves += 1;
+        pause_until(asked + secs(scaled(1, 5)));
+    }
+    let next = done(waiter);
+    next.must_follow(&held, leaderless);
+    assert!(moves >= 5, "moved only {moves} times");
+    sampler.stop().must_fall(ttl, ms(250) + NOISE / 3);
+}
+
 /// Waits as a client does that comes back with its request id and the time it has waited.
 fn wait_in_line(apis: &[Api]) -> Held {
     acquire_at_last(apis, "L", secs(60), secs(60))
@@ -126,7 +162,7 @@ fn wait_in_line(apis: &[Api]) -> Held {
 
 #[test]
 fn waiters_that_come_back_after_a_change_of_leader_keep_their_order() {
-    let mut cluster = Cluster::start(3);
+    let mut cluster = Cluster::through_proxies(3);
     let leader = cluster.leader();
     let survivors = cluster.apis_without(leader);
     let held = take(&survivors[0], "L", secs(120));
@@ -154,7 +190,7 @@ fn waiters_that_come_back_after_a_change_of_leader_keep_their_order() {
 
 #[test]
 fn a_node_that_is_terminated_answers_what_waits_and_exits_0() {
-    let mut cluster = Cluster::start(3);
+    let mut cluster = Cluster::through_proxies(3);
     let follower = cluster.others(cluster.leader())[0];
     let api = cluster.api(follower);
     let held = take(&api, "L", secs(60));

@@ -33,6 +33,10 @@ impl Api {
         Self { patience, ..self }
     }
 
+    pub(crate) fn patience(&self) -> Duration {
+        self.patience
+    }
+
     pub(crate) fn call(&self, method: &str, path: &str, body: Option<&[u8]>, wait: Duration) -> io::Result<Answer> {
         let begin = now();
         let mut conn = Conn::open(self.address)?;
@@ -88,14 +92,18 @@ impl Api {
         self.read("/v1/admin/cluster")
     }
 
+    pub(crate) fn snapshot(&self) -> io::Result<Answer> {
+        self.patient_for(secs(40)).call("POST", "/v1/admin/snapshot", None, Duration::ZERO)
+    }
+
     pub(crate) fn is_ready(&self) -> bool {
         self.patient_for(secs(1)).read("/readyz").is_ok_and(|answer| answer.status == 200)
     }
 
     /// The sum over all series of a metric, whatever its prefix; `None` if there is none or no answer.
     pub(crate) fn metric(&self, name: &str) -> Option<f64> {
-        let page = self.read("/metrics").ok()?.text;
-        let values = page.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
+        let page = self.read("/metrics").ok()?;
+        let values = page.text.lines().filter(|line| !line.starts_with('#')).filter_map(|line| {
             let (series, value) = line.rsplit_once(' ')?;
             let found = series.split('{').next()?;
             let matches = found == name || found.strip_prefix("lockstead_") == Some(name);

@@ -1,20 +1,21 @@
 //! A cluster of real processes. One at a time on this machine.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use lockstead_chaos::cluster::proxy::Proxy;
+use lockstead_chaos::cluster::{self, Layout, Links, ProxiedLinks, alone};
+use rustix::process::Signal;
 use serde_json::json;
 use tempfile::TempDir;
 
 use super::api::Api;
 use super::clock::{eventually, now, secs};
 use super::locker::insist;
-use super::node::Node;
+use super::node::{LOCKSTEAD, Node};
 use super::ports::free_address;
-use super::proxy::Proxy;
 
 const START_WITHIN: Duration = secs(30);
 const LOG_LINES_SHOWN: usize = 60;
@@ -22,111 +23,117 @@ const LOG_LINES_SHOWN: usize = 60;
 /// The machine's only cluster, as long as this lives.
 #[derive(Debug)]
 pub(crate) struct Alone {
-    _lock: File,
+    _alone: alone::Alone,
 }
 
 impl Alone {
     pub(crate) fn wait_for() -> Self {
-        let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("one-cluster-at-a-time");
-        let lock = File::options().create(true).truncate(false).write(true).open(path).expect("a lock file");
-        lock.lock().expect("a lock on it");
-        Self { _lock: lock }
+        let alone = alone::Alone::wait_for(Path::new(env!("CARGO_TARGET_TMPDIR")));
+        Self { _alone: alone.expect("a lock file") }
     }
 }
 
 /// How a cluster is to be.
 #[derive(Debug)]
-pub(crate) struct Setup {
-    nodes: u64,
-    proxied: bool,
-    args: Vec<String>,
-    descriptors: Option<(u64, u32)>,
-}
+pub(crate) struct Setup(cluster::Setup);
 
 impl Setup {
     pub(crate) fn of(nodes: u64) -> Self {
-        Self { nodes, proxied: false, args: Vec::new(), descriptors: None }
+        Self(cluster::Setup::new(nodes, LOCKSTEAD.into(), PathBuf::new()))
     }
 
     /// With a proxy on each link from a node to its peer.
     pub(crate) fn with_proxied_peers(self) -> Self {
-        Self { proxied: true, ..self }
+        Self(cluster::Setup { peers: Links::Proxied, ..self.0 })
+    }
+
+    /// With a proxy on each link: from a node to its peer, and from clients to a node.
+    pub(crate) fn through_proxies(self) -> Self {
+        Self(cluster::Setup { peers: Links::Proxied, clients: Links::Proxied, ..self.0 })
     }
 
     /// With more options for each node.
     pub(crate) fn with_args(self, args: &[&str]) -> Self {
-        Self { args: args.iter().map(|arg| (*arg).to_owned()).collect(), ..self }
+        Self(cluster::Setup { args: args.iter().map(|arg| (*arg).to_owned()).collect(), ..self.0 })
+    }
+
+    /// With more options for the first node.
+    pub(crate) fn with_founder_args(self, args: &[&str]) -> Self {
+        Self(cluster::Setup { founder_args: args.iter().map(|arg| (*arg).to_owned()).collect(), ..self.0 })
     }
 
     /// With a bound on the files and sockets of one node.
     pub(crate) fn with_descriptors(self, id: u64, descriptors_max: u32) -> Self {
-        Self { descriptors: Some((id, descriptors_max)), ..self }
+        Self(cluster::Setup { descriptors_max: [(id, descriptors_max)].into(), ..self.0 })
     }
 
     /// Starts the cluster and waits until every node is a voter that knows the leader.
     pub(crate) fn start(self) -> Cluster {
         let alone = Alone::wait_for();
         let home = TempDir::new().expect("a directory");
-        let addresses: BTreeMap<u64, (SocketAddr, SocketAddr)> =
-            (1..=self.nodes).map(|id| (id, (free_address(), free_address()))).collect();
-        let mut links = BTreeMap::new();
-        if self.proxied {
-            let pairs = addresses.keys().flat_map(|from| addresses.keys().map(move |to| (*from, *to)));
-            for (from, to) in pairs.filter(|(from, to)| from != to) {
-                links.insert((from, to), Proxy::to(addresses[&to].1));
-            }
-        }
-        let node = |id: &u64| {
-            let mut node = Node::new(*id, addresses[id].0, home.path(), self.args_of(*id, &addresses, &links));
-            if let Some((_, descriptors_max)) = self.descriptors.filter(|(limited, _)| limited == id) {
-                node.limit_descriptors(descriptors_max);
-            }
+        let Layout { nodes, links } = self.0.lay_out().expect("free ports");
+        let started = nodes.into_iter().map(|(id, (api, launch))| {
+            let mut node = Node::launched_by(id, api, home.path(), launch);
             node.start();
-            (*id, node)
-        };
-        let nodes = addresses.keys().map(node).collect();
-        let cluster = Cluster { nodes, links, _home: home, _alone: alone };
+            (id, node)
+        });
+        let nodes = started.collect();
+        let cluster = Cluster { nodes, links, args: self.0.args, home, _alone: alone };
         cluster.wait_until_ready();
         cluster
-    }
-
-    fn args_of(
-        &self,
-        id: u64,
-        addresses: &BTreeMap<u64, (SocketAddr, SocketAddr)>,
-        links: &BTreeMap<(u64, u64), Proxy>,
-    ) -> Vec<String> {
-        let (api, peer) = addresses[&id];
-        let mut args: Vec<String> = vec!["serve".into(), "--node-id".into(), id.to_string()];
-        args.extend(["--listen".into(), api.to_string(), "--peer-listen".into(), peer.to_string()]);
-        if id == 1 {
-            args.push("--bootstrap".into());
-        }
-        let others: Vec<String> =
-            addresses.iter().filter(|(other, _)| **other != id).map(|(_, (api, _))| api.to_string()).collect();
-        if !others.is_empty() {
-            args.extend(["--join".into(), others.join(",")]);
-        }
-        for ((_, to), proxy) in links.iter().filter(|((from, _), _)| *from == id) {
-            args.extend(["--peer-route".into(), format!("{to}={}", proxy.address())]);
-        }
-        args.extend(self.args.iter().cloned());
-        args
     }
 }
 
 /// A running cluster. Everything ends with it.
 #[derive(Debug)]
 pub(crate) struct Cluster {
-    nodes: BTreeMap<u64, Node>,
-    links: BTreeMap<(u64, u64), Proxy>,
-    _home: TempDir,
+    pub(super) nodes: BTreeMap<u64, Node>,
+    links: ProxiedLinks,
+    /// Further options of each node.
+    pub(super) args: Vec<String>,
+    pub(super) home: TempDir,
     _alone: Alone,
 }
 
 impl Cluster {
     pub(crate) fn start(nodes: u64) -> Self {
         Setup::of(nodes).start()
+    }
+
+    /// With a proxy on each link between nodes, and from clients to each node.
+    pub(crate) fn through_proxies(nodes: u64) -> Self {
+        Setup::of(nodes).through_proxies().start()
+    }
+
+    /// A further node on an empty directory joins the others; returns its id once it is a voter.
+    pub(crate) fn add_node(&mut self) -> u64 {
+        let id = self.ids().last().map_or(1, |last| last + 1);
+        let (api, peer) = (free_address(), free_address());
+        let members: Vec<String> = self.nodes.values().map(|node| node.api_address.to_string()).collect();
+        let mut args: Vec<String> = vec!["serve".into(), "--node-id".into(), id.to_string()];
+        args.extend(["--listen".into(), api.to_string(), "--peer-listen".into(), peer.to_string()]);
+        args.extend(["--join".into(), members.join(",")]);
+        args.extend(self.args.iter().cloned());
+        let mut node = Node::new(id, api, self.home.path(), args);
+        node.start();
+        self.nodes.insert(id, node);
+        self.wait_until_ready();
+        id
+    }
+
+    /// Restarts whoever leads until `id` does: a node that is told to stop hands over to a voter that has all it has.
+    pub(crate) fn make_leader(&mut self, id: u64) {
+        for _ in 0..20 {
+            let leader = self.leader();
+            if leader == id {
+                return;
+            }
+            self.node(leader).signal(Signal::TERM);
+            self.node(leader).wait_for_exit(secs(20));
+            self.node(leader).start();
+            self.wait_until_ready();
+        }
+        panic!("node {id} never leads");
     }
 
     pub(crate) fn node(&mut self, id: u64) -> &mut Node {
@@ -145,12 +152,13 @@ impl Cluster {
         self.ids().into_iter().filter(|other| *other != id).collect()
     }
 
+    /// Where clients call a node: through the proxy on their link to it, if there is one.
     pub(crate) fn api(&self, id: u64) -> Api {
-        self.nodes[&id].api()
+        self.links.clients.get(&id).map_or(self.nodes[&id].api(), |link| Api::at(link.address()))
     }
 
     pub(crate) fn apis(&self) -> Vec<Api> {
-        self.nodes.values().map(Node::api).collect()
+        self.nodes.keys().map(|id| self.api(*id)).collect()
     }
 
     pub(crate) fn apis_without(&self, id: u64) -> Vec<Api> {
@@ -214,13 +222,13 @@ impl Cluster {
     }
 
     /// The proxy on the link by which `from` calls `to`.
-    pub(crate) fn link(&self, from: u64, to: u64) -> &Proxy {
-        &self.links[&(from, to)]
+    pub(crate) fn link(&self, from: u64, to: u64) -> &Arc<Proxy> {
+        &self.links.peers[&(from, to)]
     }
 
-    /// Every link from and to a node.
-    pub(crate) fn links_of(&self, id: u64) -> impl Iterator<Item = &Proxy> {
-        self.links.iter().filter(move |((from, to), _)| *from == id || *to == id).map(|(_, proxy)| proxy)
+    /// Every link from and to a node, but those of clients.
+    pub(crate) fn links_of(&self, id: u64) -> impl Iterator<Item = &Arc<Proxy>> {
+        self.links.of(id)
     }
 
     /// How many requests wait for locks.

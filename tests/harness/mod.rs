@@ -9,6 +9,7 @@ pub(crate) mod gather;
 pub(crate) mod history;
 pub(crate) mod http;
 pub(crate) mod locker;
+pub(crate) mod members;
 pub(crate) mod names;
 pub(crate) mod node;
 pub(crate) mod ports;

@@ -1,0 +1,106 @@
+//! Which calls were disturbed by the run itself, so that neither a late answer nor a broken connection is held against
+//! the service.
+
+use std::ops::RangeInclusive;
+
+use crate::faults::{Kind, Struck};
+use crate::history::{Answer, Call, Excuse, Lost};
+
+/// A node that was started again serves after a moment; one that goes on has its connections to sort out.
+const AFTERMATH_US: u64 = 1_500_000;
+
+struct Window {
+    node: u64,
+    during_us: RangeInclusive<u64>,
+    excuse: Excuse,
+}
+
+/// Notes the excuses of calls.
+pub(crate) fn excuse(calls: &mut [Call], struck: &[Struck]) {
+    let windows: Vec<Window> = struck.iter().flat_map(windows_of).collect();
+    for call in calls {
+        let end_us = ended_us(call);
+        let hit = windows.iter().filter(|window| {
+            let (begin_us, until_us) = (*window.during_us.start(), *window.during_us.end());
+            window.node == call.node && begin_us <= end_us && call.sent_us <= until_us
+        });
+        // What ends a process weighs most.
+        call.excuse = hit.map(|window| window.excuse).min_by_key(|excuse| *excuse as u8);
+    }
+}
+
+fn windows_of(struck: &Struck) -> Vec<Window> {
+    let during_us = struck.begin_us..=struck.end_us + AFTERMATH_US;
+    let by_process = match struck.planned.kind {
+        Kind::StopLeader | Kind::StopFollower | Kind::LoseQuorum => Excuse::NodePaused,
+        _ => Excuse::NodeKilled,
+    };
+    let of = |excuse| {
+        let during_us = during_us.clone();
+        move |node: &u64| Window { node: *node, during_us: during_us.clone(), excuse }
+    };
+    let processes = struck.processes.iter().map(of(by_process));
+    processes.chain(struck.client_links.iter().map(of(Excuse::LinkFault))).collect()
+}
+
+/// When a client was done with a call.
+fn ended_us(call: &Call) -> u64 {
+    let lost_us = match call.answer {
+        Answer::Unknown {
+            why: Lost::ConnectionLost { at_us } | Lost::Abandoned { at_us } | Lost::GaveUp { at_us },
+        } => Some(at_us),
+        _ => None,
+    };
+    call.received_us.or(lost_us).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::proxy::Deeds;
+    use crate::faults::Planned;
+    use crate::history::Op;
+
+    fn struck(kind: Kind, processes: &[u64], client_links: &[u64]) -> Struck {
+        Struck {
+            planned: Planned { kind, begin_ms: 0, length_ms: 0, seed: 0 },
+            target: String::new(),
+            processes: processes.to_vec(),
+            client_links: client_links.to_vec(),
+            begin_us: 10_000_000,
+            end_us: 11_000_000,
+            hit_leader: true,
+            processes_obeyed: true,
+            deeds: Deeds::default(),
+            trouble: None,
+        }
+    }
+
+    fn excuse_of(node: u64, sent_us: u64, lost_us: u64, struck: &[Struck]) -> Option<Excuse> {
+        let answer = Answer::Unknown { why: Lost::ConnectionLost { at_us: lost_us } };
+        let (op, received_us, excuse) = (Op::Get, None, None);
+        let mut calls = [Call { id: 1, client: 1, node, lock: "a".into(), op, sent_us, received_us, answer, excuse }];
+        super::excuse(&mut calls, struck);
+        calls[0].excuse
+    }
+
+    #[test]
+    fn only_calls_to_the_struck_node_at_the_time_are_excused() {
+        let killed = [struck(Kind::KillLeader, &[1], &[])];
+        assert_eq!(excuse_of(1, 9_000_000, 10_000_001, &killed), Some(Excuse::NodeKilled));
+        assert_eq!(excuse_of(2, 9_000_000, 10_000_001, &killed), None);
+        assert_eq!(excuse_of(1, 9_000_000, 9_900_000, &killed), None);
+        assert_eq!(excuse_of(1, 13_000_000, 13_100_000, &killed), None);
+    }
+
+    #[test]
+    fn an_excuse_says_what_was_done() {
+        let paused = struck(Kind::StopLeader, &[1], &[]);
+        let cut = struck(Kind::ClientCut, &[], &[1]);
+        assert_eq!(excuse_of(1, 10_500_000, 10_600_000, &[paused]), Some(Excuse::NodePaused));
+        assert_eq!(excuse_of(1, 10_500_000, 10_600_000, std::slice::from_ref(&cut)), Some(Excuse::LinkFault));
+        let both = [cut, struck(Kind::KillAll, &[1, 2], &[])];
+        assert_eq!(excuse_of(1, 10_500_000, 10_600_000, &both), Some(Excuse::NodeKilled));
+        assert_eq!(excuse_of(1, 10_500_000, 10_600_000, &[struck(Kind::CutLeader, &[], &[])]), None);
+    }
+}

@@ -1,0 +1,106 @@
+//! Whether a fault did anything.
+
+use super::kind::Kind;
+use super::strike::Struck;
+use crate::history::{Fault, Leaderless};
+use crate::observer::Office;
+
+/// A leader that was hit is replaced by then, or it was not hit enough.
+const REPLACED_WITHIN_US: u64 = 8_000_000;
+
+impl Struck {
+    /// Whether it did what its kind says: processes obeyed, bytes were held up, and leaders or quorums really were lost.
+    pub fn took_effect(&self, offices: &[Office], leaderless: &[Leaderless]) -> bool {
+        let deeds = self.deeds;
+        self.processes_obeyed
+            && match self.planned.kind {
+                Kind::KillLeader | Kind::StopLeader | Kind::RestartLeaderFast => self.is_followed_by_office(offices),
+                Kind::KillFollower | Kind::KillAll | Kind::StopFollower | Kind::Terminate => true,
+                Kind::LoseQuorum => self.is_mostly_leaderless(leaderless),
+                Kind::CutLeader => deeds.resets > 0 && self.is_followed_by_office(offices),
+                Kind::CutFollower | Kind::ClientReset => deeds.resets > 0,
+                Kind::CutOneWay | Kind::Drop | Kind::Hiccup => deeds.stalled > 0,
+                Kind::Delay | Kind::Slow => deeds.slowed > 0,
+                Kind::CutPair | Kind::ClientCut => deeds.resets + deeds.refused > 0,
+            }
+    }
+
+    fn is_followed_by_office(&self, offices: &[Office]) -> bool {
+        let window = self.begin_us..=self.end_us + REPLACED_WITHIN_US;
+        self.hit_leader && offices.iter().any(|office| window.contains(&office.seen_us))
+    }
+
+    fn is_mostly_leaderless(&self, leaderless: &[Leaderless]) -> bool {
+        let parts = leaderless.iter().map(|gap| {
+            let (begin_us, end_us) = (gap.begin_us.max(self.begin_us), gap.end_us.min(self.end_us));
+            end_us.saturating_sub(begin_us)
+        });
+        parts.sum::<u64>() >= (self.end_us - self.begin_us) / 2
+    }
+
+    /// The line for the history.
+    pub fn record(&self, offices: &[Office], leaderless: &[Leaderless]) -> Fault {
+        Fault {
+            kind: self.planned.kind.to_string(),
+            target: self.target.clone(),
+            begin_us: self.begin_us,
+            end_us: self.end_us,
+            took_effect: self.took_effect(offices, leaderless),
+            detail: self.trouble.clone().unwrap_or_default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::proxy::Deeds;
+    use crate::faults::Planned;
+
+    fn struck(kind: Kind) -> Struck {
+        Struck {
+            planned: Planned { kind, begin_ms: 1, length_ms: 1, seed: 0 },
+            target: String::new(),
+            processes: Vec::new(),
+            client_links: Vec::new(),
+            begin_us: 1_000_000,
+            end_us: 2_000_000,
+            hit_leader: true,
+            processes_obeyed: true,
+            deeds: Deeds::default(),
+            trouble: None,
+        }
+    }
+
+    fn office(seen_us: u64) -> Vec<Office> {
+        vec![Office { seen_us, term: 2, leader: 1 }]
+    }
+
+    #[test]
+    fn a_leader_was_only_hit_if_another_office_follows() {
+        let killed = struck(Kind::KillLeader);
+        assert!(killed.took_effect(&office(1_500_000), &[]));
+        assert!(!killed.took_effect(&office(900_000), &[]) && !killed.took_effect(&[], &[]));
+        assert!(!Struck { hit_leader: false, ..killed.clone() }.took_effect(&office(1_500_000), &[]));
+        assert!(!Struck { processes_obeyed: false, ..killed }.took_effect(&office(1_500_000), &[]));
+    }
+
+    #[test]
+    fn links_were_only_hit_if_they_had_something_to_lose() {
+        let with = |kind, deeds| Struck { deeds, ..struck(kind) }.took_effect(&[], &[]);
+        let none = Deeds::default();
+        for kind in [Kind::CutFollower, Kind::CutPair, Kind::Drop, Kind::Delay, Kind::Slow, Kind::ClientCut] {
+            assert!(!with(kind, none), "{kind}");
+        }
+        assert!(with(Kind::CutPair, Deeds { resets: 1, ..none }) && with(Kind::Drop, Deeds { stalled: 1, ..none }));
+        assert!(with(Kind::Slow, Deeds { slowed: 1, ..none }) && with(Kind::ClientCut, Deeds { refused: 1, ..none }));
+    }
+
+    #[test]
+    fn a_quorum_was_only_lost_if_nobody_led_for_most_of_the_time() {
+        let lost = struck(Kind::LoseQuorum);
+        let gap = |begin_us, end_us| [Leaderless { begin_us, end_us }];
+        assert!(lost.took_effect(&[], &gap(1_200_000, 2_500_000)));
+        assert!(!lost.took_effect(&[], &gap(1_800_000, 2_500_000)) && !lost.took_effect(&[], &[]));
+    }
+}

@@ -1,0 +1,229 @@
+//! How each kind is done, undone, and judged.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+
+use super::action::{Action, Disturbance, action};
+use super::schedule::Planned;
+use crate::clock::{as_us, ms, pause_until, secs, wait_for};
+use crate::cluster::Cluster;
+use crate::cluster::proxy::{Deeds, Mode, Proxy};
+use crate::observer::Observer;
+
+/// A node that was asked to end and has not by then is killed.
+const END_WITHIN: Duration = secs(15);
+/// A leader may just be chosen when a fault is to hit it.
+const LEADER_WITHIN: Duration = ms(800);
+
+/// A fault that was done.
+#[derive(Clone, Debug)]
+pub struct Struck {
+    /// As it was planned.
+    pub planned: Planned,
+    /// Whom it hit, for people.
+    pub target: String,
+    /// The nodes whose processes it hit.
+    pub processes: Vec<u64>,
+    /// The nodes whose links to clients it hit.
+    pub client_links: Vec<u64>,
+    /// When it began, in microseconds of the run.
+    pub begin_us: u64,
+    /// When it was undone.
+    pub end_us: u64,
+    /// Whether what it hit led when it began, for kinds that mean the leader.
+    pub hit_leader: bool,
+    /// Whether the processes it hit ended, stopped and went on as they should.
+    pub processes_obeyed: bool,
+    /// What the proxies that it set have done meanwhile.
+    pub deeds: Deeds,
+    /// What went wrong in doing it.
+    pub trouble: Option<String>,
+}
+
+/// A fault that goes on.
+struct Ongoing {
+    struck: Struck,
+    action: Action,
+    before: Vec<(Arc<Proxy>, Deeds)>,
+}
+
+/// Does faults to a cluster.
+pub struct Striker<'a> {
+    cluster: &'a mut Cluster,
+    observer: &'a Observer,
+    origin: Instant,
+}
+
+impl<'a> Striker<'a> {
+    /// One that counts moments from `origin`. The nodes end with the thread that has it.
+    pub fn new(cluster: &'a mut Cluster, observer: &'a Observer, origin: Instant) -> Self {
+        Self { cluster, observer, origin }
+    }
+
+    /// Does all that is planned, each at its time; afterwards everything that was done is undone.
+    pub fn run(&mut self, planned: &[Planned]) -> Vec<Struck> {
+        let mut coming = planned.iter().cloned().peekable();
+        let mut ongoing: Vec<Ongoing> = Vec::new();
+        let mut done = Vec::new();
+        loop {
+            let begin_ms = coming.peek().map_or(u64::MAX, |next| next.begin_ms);
+            let ending = (0..ongoing.len()).min_by_key(|at| ongoing[*at].struck.planned.end_ms());
+            match ending {
+                Some(at) if ongoing[at].struck.planned.end_ms() <= begin_ms => {
+                    pause_until(self.origin + ms(ongoing[at].struck.planned.end_ms()));
+                    let ended = ongoing.swap_remove(at);
+                    done.push(self.end(ended));
+                }
+                _ => {
+                    let Some(next) = coming.next() else { return done };
+                    pause_until(self.origin + ms(next.begin_ms));
+                    ongoing.push(self.begin(next));
+                }
+            }
+        }
+    }
+
+    fn us(&self) -> u64 {
+        as_us(self.origin.elapsed())
+    }
+
+    fn begin(&mut self, planned: Planned) -> Ongoing {
+        let leader = wait_for(LEADER_WITHIN, || self.observer.leader());
+        let (action, target) = action(planned.kind, planned.seed, leader, &self.cluster.ids());
+        let before = self.links_of(&action).into_iter().map(|link| (Arc::clone(&link), link.deeds())).collect();
+        let mut struck = Struck {
+            planned,
+            target,
+            processes: action.processes(),
+            client_links: action.client_links(),
+            begin_us: self.us(),
+            end_us: 0,
+            hit_leader: leader.is_some(),
+            processes_obeyed: true,
+            deeds: Deeds::default(),
+            trouble: None,
+        };
+        let begun = self.do_it(&action);
+        struck.note(begun);
+        Ongoing { struck, action, before }
+    }
+
+    fn end(&mut self, ongoing: Ongoing) -> Struck {
+        let Ongoing { mut struck, action, before } = ongoing;
+        let undone = self.undo(&action);
+        struck.note(undone);
+        for (link, deeds) in before {
+            struck.deeds += link.deeds().since(deeds);
+        }
+        struck.end_us = self.us();
+        struck
+    }
+
+    /// The links that an action disturbs.
+    fn links_of(&self, action: &Action) -> Vec<Arc<Proxy>> {
+        match action {
+            Action::Peers(links) => {
+                links.iter().map(|(from, to, _)| Arc::clone(self.cluster.peer_link(*from, *to))).collect()
+            }
+            Action::Client(id, _) => self.cluster.client_link(*id).into_iter().cloned().collect(),
+            Action::Kill(_) | Action::Restart(_) | Action::Freeze(_) | Action::Terminate(_) => Vec::new(),
+        }
+    }
+
+    fn do_it(&mut self, action: &Action) -> io::Result<bool> {
+        match action {
+            Action::Kill(ids) => {
+                let killed = ids.iter().filter(|id| self.cluster.node_mut(**id).kill()).count();
+                Ok(killed == ids.len())
+            }
+            Action::Restart(id) => {
+                let was_killed = self.cluster.node_mut(*id).kill();
+                self.cluster.node_mut(*id).start()?;
+                Ok(was_killed)
+            }
+            Action::Freeze(ids) => {
+                ids.iter().try_for_each(|id| self.cluster.node(*id).freeze())?;
+                Ok(true)
+            }
+            Action::Terminate(id) => {
+                self.cluster.node(*id).signal(Signal::TERM)?;
+                Ok(true)
+            }
+            Action::Peers(links) => {
+                for (from, to, how) in links {
+                    disturb(self.cluster.peer_link(*from, *to), *how);
+                }
+                Ok(true)
+            }
+            Action::Client(id, how) => {
+                if let Some(link) = self.cluster.client_link(*id) {
+                    disturb(link, *how);
+                }
+                Ok(true)
+            }
+        }
+    }
+
+    fn undo(&mut self, action: &Action) -> io::Result<bool> {
+        match action {
+            Action::Kill(ids) => {
+                ids.iter().try_for_each(|id| self.cluster.node_mut(*id).start())?;
+                Ok(true)
+            }
+            Action::Restart(_) => Ok(true),
+            Action::Freeze(ids) => {
+                ids.iter().try_for_each(|id| self.cluster.node(*id).thaw())?;
+                Ok(true)
+            }
+            Action::Terminate(id) => {
+                let node = self.cluster.node_mut(*id);
+                let status = wait_for(END_WITHIN, || node.exit_status());
+                if status.is_none() {
+                    node.kill();
+                }
+                node.start()?;
+                Ok(status.is_some_and(|status| status.success()))
+            }
+            Action::Peers(_) | Action::Client(..) => {
+                self.links_of(action).iter().for_each(|link| mend(link, action.disturbance()));
+                Ok(true)
+            }
+        }
+    }
+}
+
+impl Struck {
+    fn note(&mut self, outcome: io::Result<bool>) {
+        match outcome {
+            Ok(obeyed) => self.processes_obeyed &= obeyed,
+            Err(error) => {
+                self.processes_obeyed = false;
+                self.trouble = Some(error.to_string());
+            }
+        }
+    }
+}
+
+fn disturb(link: &Proxy, how: Disturbance) {
+    match how {
+        Disturbance::Mode(mode) => link.set(mode),
+        Disturbance::Delay(delay) => link.delay(delay),
+        Disturbance::Slow(bytes_per_s) => link.slow(Some(bytes_per_s)),
+        Disturbance::Reset => link.reset_all(),
+    }
+}
+
+/// Ends one way of disturbing a link; others that go on there stay.
+fn mend(link: &Proxy, how: Option<Disturbance>) {
+    match how {
+        Some(Disturbance::Mode(_)) => link.set(Mode::Pass),
+        Some(Disturbance::Delay(_)) => link.delay(Duration::ZERO),
+        Some(Disturbance::Slow(_)) => link.slow(None),
+        // At its end once more: what was opened meanwhile.
+        Some(Disturbance::Reset) => link.reset_all(),
+        None => {}
+    }
+}

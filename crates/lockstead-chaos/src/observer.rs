@@ -1,0 +1,232 @@
+//! Looks at the nodes all the while: who leads, and when nobody does.
+//!
+//! It asks every node directly, past the proxies of clients, by two threads each. One asks for a linearizable read: an
+//! answer proves that at some moment between question and answer a leader reached a quorum. So the time without such a
+//! leader, between two answers that follow each other, is at most what lies between the *sending* of the earlier one and
+//! the *receipt* of the later one. That is what is noted: an upper bound, wherever the moments lay. The other asks each
+//! node for its view of the cluster.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crate::clock::{as_us, ms, now, secs};
+use crate::cluster::view::View;
+use crate::history::Leaderless;
+use crate::http::{Answer, Conn, request};
+
+/// Between two questions of one thread.
+const READ_EVERY: Duration = ms(30);
+const VIEW_EVERY: Duration = ms(60);
+/// A read through a node that finds no leader is answered after 5 s at the latest.
+const READ_PATIENCE: Duration = secs(6);
+const VIEW_PATIENCE: Duration = ms(500);
+/// A view that is older says nothing about now.
+const VIEW_FRESH: Duration = ms(700);
+/// Shorter gaps are those between two questions, and shorter than any election.
+const GAP_US_MIN: u64 = 150_000;
+/// A lock that nobody ever holds.
+const READ_PATH: &str = "/v1/locks/get?name=nobody-ever-holds-this";
+const VIEW_PATH: &str = "/v1/admin/cluster";
+
+/// A change of leader.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Office {
+    /// When it was first seen, in microseconds of the run.
+    pub seen_us: u64,
+    /// Its term.
+    pub term: u64,
+    /// Who leads in it.
+    pub leader: u64,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    last_sent_us: Option<u64>,
+    leaderless: Vec<Leaderless>,
+    offices: Vec<Office>,
+    views: BTreeMap<u64, (Instant, View)>,
+}
+
+impl State {
+    fn proved(&mut self, sent_us: u64, received_us: u64) {
+        if let Some(begin_us) = self.last_sent_us {
+            self.note_gap(begin_us, received_us);
+        }
+        self.last_sent_us = self.last_sent_us.max(Some(sent_us));
+    }
+
+    fn note_gap(&mut self, begin_us: u64, end_us: u64) {
+        if end_us.saturating_sub(begin_us) >= GAP_US_MIN {
+            self.leaderless.push(Leaderless { begin_us, end_us });
+        }
+    }
+
+    fn viewed(&mut self, seen_us: u64, view: View) {
+        let is_new = self.offices.last().is_none_or(|last| last.term < view.term);
+        if is_new && view.leader == Some(view.node) {
+            self.offices.push(Office { seen_us, term: view.term, leader: view.node });
+        }
+        self.views.insert(view.node, (now(), view));
+    }
+}
+
+#[derive(Debug)]
+struct Shared {
+    origin: Instant,
+    stop: AtomicBool,
+    state: Mutex<State>,
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn us(&self, moment: Instant) -> u64 {
+        as_us(moment.saturating_duration_since(self.origin))
+    }
+}
+
+/// Looks until it is dropped.
+#[derive(Debug)]
+pub struct Observer {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Observer {
+    /// Begins to look. Moments count from `origin`.
+    pub fn of(addresses: &[SocketAddr], origin: Instant) -> Self {
+        let state = Mutex::new(State::default());
+        let shared = Arc::new(Shared { origin, stop: AtomicBool::new(false), state });
+        let mut threads = Vec::new();
+        for address in addresses.iter().copied() {
+            let (reading, viewing) = (Arc::clone(&shared), Arc::clone(&shared));
+            threads.push(thread::spawn(move || {
+                let proved = |answer: &Answer| {
+                    if matches!(answer.status, 200 | 404) {
+                        let (sent_us, received_us) = (reading.us(answer.sent), reading.us(answer.received));
+                        reading.state().proved(sent_us, received_us);
+                    }
+                };
+                ask_on_and_on(&reading, address, READ_PATH, (READ_EVERY, READ_PATIENCE), proved);
+            }));
+            threads.push(thread::spawn(move || {
+                let viewed = |answer: &Answer| {
+                    if let Some(view) = View::read(answer) {
+                        viewing.state().viewed(viewing.us(answer.received), view);
+                    }
+                };
+                ask_on_and_on(&viewing, address, VIEW_PATH, (VIEW_EVERY, VIEW_PATIENCE), viewed);
+            }));
+        }
+        Self { shared, threads }
+    }
+
+    /// Who leads now: the node that says so of itself, of the highest term.
+    pub fn leader(&self) -> Option<u64> {
+        let state = self.shared.state();
+        let fresh = state.views.values().filter(|(at, _)| at.elapsed() <= VIEW_FRESH).map(|(_, view)| view);
+        let leading = fresh.filter(|view| view.leader == Some(view.node));
+        leading.max_by_key(|view| view.term).map(|view| view.node)
+    }
+
+    /// Ends looking. The times without a leader, by their begin and without overlaps, and the changes of leader.
+    pub fn finish(self) -> (Vec<Leaderless>, Vec<Office>) {
+        self.shared.stop.store(true, Ordering::Relaxed);
+        let end_us = self.shared.us(now());
+        // What is asked now is answered or given up within seconds; nobody waits for it.
+        drop(self.threads);
+        let mut state = self.shared.state();
+        if let Some(begin_us) = state.last_sent_us {
+            state.note_gap(begin_us, end_us);
+        }
+        (merged(std::mem::take(&mut state.leaderless)), std::mem::take(&mut state.offices))
+    }
+}
+
+/// Asks one node the same question until told to stop, on one connection as long as that lasts.
+fn ask_on_and_on(
+    shared: &Shared,
+    address: SocketAddr,
+    path: &str,
+    (every, patience): (Duration, Duration),
+    mut answered: impl FnMut(&Answer),
+) {
+    let bytes = request("GET", path, None);
+    let mut conn = None;
+    while !shared.stop.load(Ordering::Relaxed) {
+        let asked = conn.take().map_or_else(|| Conn::open(address), Ok).and_then(|mut open| {
+            let answer = open.call(&bytes, patience)?;
+            Ok((open, answer))
+        });
+        if let Ok((open, answer)) = asked {
+            answered(&answer);
+            conn = Some(open);
+        }
+        thread::sleep(every);
+    }
+}
+
+/// Gaps that overlap are one.
+fn merged(mut gaps: Vec<Leaderless>) -> Vec<Leaderless> {
+    gaps.sort_by_key(|gap| gap.begin_us);
+    let mut merged: Vec<Leaderless> = Vec::new();
+    for gap in gaps {
+        match merged.last_mut() {
+            Some(last) if gap.begin_us <= last.end_us => last.end_us = last.end_us.max(gap.end_us),
+            _ => merged.push(gap),
+        }
+    }
+    merged
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gaps_of(proofs: &[(u64, u64)]) -> Vec<(u64, u64)> {
+        let mut state = State::default();
+        for (sent_ms, received_ms) in proofs {
+            state.proved(sent_ms * 1_000, received_ms * 1_000);
+        }
+        let gaps = merged(state.leaderless).into_iter();
+        gaps.map(|gap| (gap.begin_us / 1_000, gap.end_us / 1_000)).collect()
+    }
+
+    #[test]
+    fn a_gap_reaches_from_the_last_question_before_it_to_the_first_answer_after_it() {
+        // Nobody knows when between 60 and 900 the third was true: right at its begin, or at its end.
+        assert_eq!(gaps_of(&[(0, 10), (40, 50), (60, 900), (910, 920)]), [(40, 920)]);
+        assert_eq!(gaps_of(&[(0, 10), (40, 50), (890, 900)]), [(40, 900)]);
+        assert_eq!(gaps_of(&[(0, 10), (40, 50), (80, 90)]), []);
+    }
+
+    #[test]
+    fn an_answer_to_an_old_question_does_not_move_the_begin_back() {
+        assert_eq!(gaps_of(&[(100, 110), (0, 115), (500, 510)]), [(100, 510)]);
+    }
+
+    #[test]
+    fn gaps_seen_by_several_nodes_are_one() {
+        let gap = |begin_us, end_us| Leaderless { begin_us, end_us };
+        assert_eq!(merged(vec![gap(5, 9), gap(1, 6), gap(20, 30)]), [gap(1, 9), gap(20, 30)]);
+    }
+
+    #[test]
+    fn an_office_is_noted_once_and_only_by_its_own_leader() {
+        let mut state = State::default();
+        let view = |node, term, leader| View { node, term, leader, voters: 3 };
+        state.viewed(1, view(1, 2, Some(1)));
+        state.viewed(2, view(2, 2, Some(1)));
+        state.viewed(3, view(2, 3, None));
+        state.viewed(4, view(3, 3, Some(3)));
+        state.viewed(5, view(1, 2, Some(1)));
+        let offices: Vec<_> = state.offices.iter().map(|office| (office.seen_us, office.leader)).collect();
+        assert_eq!(offices, [(1, 1), (4, 3)]);
+    }
+}

@@ -1,0 +1,49 @@
+//! Where clients note what they saw.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crate::history::Record;
+
+/// All that the clients of a run noted.
+#[derive(Debug, Default)]
+pub struct Recorder {
+    next_id: AtomicU64,
+    noted: Mutex<Noted>,
+}
+
+/// What was noted.
+#[derive(Debug, Default)]
+pub struct Noted {
+    /// Calls and writes.
+    pub records: Vec<Record>,
+    /// When a client found a node that it could not connect to, so that nothing of its request went out.
+    pub unreachable_us: Vec<u64>,
+}
+
+impl Recorder {
+    /// A number for a call that no other call of the run has.
+    pub fn next_id(&self) -> u64 {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Notes a call or a write.
+    pub fn note(&self, record: impl Into<Record>) {
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner).records.push(record.into());
+    }
+
+    /// Notes that a node could not be reached.
+    pub fn note_unreachable(&self, at_us: u64) {
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner).unreachable_us.push(at_us);
+    }
+
+    /// How many calls were begun so far.
+    pub fn calls(&self) -> u64 {
+        self.next_id.load(Ordering::Relaxed)
+    }
+
+    /// Everything noted so far.
+    pub fn take(&self) -> Noted {
+        std::mem::take(&mut *self.noted.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
