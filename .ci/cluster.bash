@@ -52,7 +52,7 @@ under=(env)
 gets_ready() {
     local node=$1 give_up=$((SECONDS + 60))
     while ((SECONDS < give_up)) && kill -0 "${pids[node]}" 2>/dev/null; do
-        grep -q '^ready:' "$work/n$node.log" && return
+        grep -qs '^ready:' "$work/n$node.log" && return
         sleep 0.05
     done
     return 1

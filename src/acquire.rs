@@ -94,7 +94,11 @@ fn refused_line(name: &str, refused: &AcquireOutcome) -> String {
     }
 }
 
-fn held_line(name: &str, Held { holders, queue_len }: &Held) -> String {
+fn held_line(name: &str, Held { holders, queue_len, hold_off_ms }: &Held) -> String {
+    if *hold_off_ms > 0 {
+        let left = length_ms(*hold_off_ms);
+        return format!("{} is not granted yet: nothing is for {left} more, after a restore", quoted(name));
+    }
     let who = holders.first().map_or_else(
         || "others wait for it".to_owned(),
         |holder| {
@@ -113,12 +117,14 @@ mod tests {
     fn a_refusal_says_who_is_in_the_way() {
         let holder =
             r#"{"fence":6,"owner":"o\u001b","mode":"exclusive","acquired_at":"","expires_in_ms":1500,"metadata":{}}"#;
-        let held = Held { holders: vec![serde_json::from_str(holder).unwrap()], queue_len: 2 };
+        let held = Held { holders: vec![serde_json::from_str(holder).unwrap()], queue_len: 2, hold_off_ms: 0 };
         assert_eq!(
             held_line("l\n", &held),
             r#""l\n" is not free: held by "o\u{1b}", fence 6, for 1s 500ms more; 2 waiting"#
         );
-        let held = Held { holders: Vec::new(), queue_len: 1 };
+        let held = Held { holders: Vec::new(), queue_len: 1, hold_off_ms: 0 };
         assert_eq!(held_line("l", &held), r#""l" is not free: others wait for it; 1 waiting"#);
+        let held = Held { hold_off_ms: 1_500, ..held };
+        assert_eq!(held_line("l", &held), r#""l" is not granted yet: nothing is for 1s 500ms more, after a restore"#);
     }
 }

@@ -7,12 +7,13 @@ use clap::{Args, Parser, Subcommand};
 use lockstead_client::{Endpoint, Wait};
 
 use crate::config::ServeOptions;
-use crate::duration;
+use crate::member::MemberCommand;
+use crate::{duration, lineage};
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 done; 1 nothing held (get); 2 usage or a wrong request; 69 unreachable, no quorum or outcome unknown; \
 70 internal; 75 held, wait over or limit reached; 76 not the holder; 128+n ended by signal n.
-serve: 0 stopped; 2 configuration; 10 damaged data; 11 disk failure; 13 identity refused; \
+serve: 0 stopped; 2 configuration; 10 damaged data; 11 disk failure; 12 removed; 13 identity refused; \
 14 data directory in use; 70 internal.";
 
 /// A replicated consensus lock store: locks with TTLs and fencing tokens that outlive dead nodes.
@@ -74,6 +75,77 @@ Examples:
   lockstead status
   lockstead status --endpoints http://10.0.0.1:7401,http://10.0.0.2:7401")]
     Status(StatusArgs),
+    /// Show, add, promote, demote, remove and move members, or hand leadership over.
+    #[command(subcommand, after_help = "Examples:
+  lockstead member list
+  lockstead member add 4 --peer 10.0.0.4:7501 --api 10.0.0.4:7401 --wait 1m
+  lockstead member promote 4 --wait 1m
+  lockstead member remove 2
+  lockstead member transfer 3")]
+    Member(MemberCommand),
+    /// Take a backup, or look into one. No held lock is in it.
+    #[command(subcommand, after_help = "Examples:
+  lockstead backup save /var/backups/locks --endpoints http://10.0.0.1:7401,http://10.0.0.2:7401
+  lockstead backup inspect /var/backups/locks
+  lockstead serve --node-id 1 --data-dir d1 --bootstrap --restore /var/backups/locks")]
+    Backup(BackupCommand),
+    /// Make the one node that is left of a cluster a new cluster of its own, without any held lock.
+    ///
+    /// Only for a majority that is lost for good: whatever the lost nodes alone knew is gone, and they can never come
+    /// back. The node must not run. Start it afterwards with the options it had, and let new nodes join.
+    #[command(after_help = "Example:
+  lockstead recover --data-dir d2 --confirm 7b0d…32 digits…")]
+    Recover(RecoverArgs),
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BackupCommand {
+    /// Write the backup of the first node that has one into a file.
+    Save(BackupSaveArgs),
+    /// Say what a backup holds.
+    Inspect(BackupInspectArgs),
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct BackupSaveArgs {
+    /// The file: whole and on disk, or not there.
+    pub(crate) file: PathBuf,
+    /// Overwrite the file if it is there.
+    #[arg(long)]
+    pub(crate) force: bool,
+    #[command(flatten)]
+    pub(crate) reach: Reach,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct BackupInspectArgs {
+    /// The file.
+    pub(crate) file: PathBuf,
+    /// Print JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct RecoverArgs {
+    /// The data directory of the node that is left.
+    #[arg(long, value_name = "DIR")]
+    pub(crate) data_dir: PathBuf,
+    /// The id of its cluster, to be sure that it is the right one: `lockstead status` and the node's logs show it.
+    #[arg(long, value_name = "CLUSTER_ID")]
+    pub(crate) confirm: String,
+    /// Grant at once: nobody holds a lock any more, all holders are known to be dead.
+    #[arg(long, conflicts_with = "hold_off")]
+    pub(crate) holders_are_dead: bool,
+    /// For how long nothing is granted [default: the longest TTL that anybody may still count on, and the longest delay].
+    #[arg(long, value_name = "LENGTH", value_parser = duration::parse)]
+    pub(crate) hold_off: Option<Duration>,
+    /// Fences lie above N; for a machine whose clock is wrong. At least the highest fence ever issued.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(..lineage::FENCE_FLOOR_MAX))]
+    pub(crate) fence_floor: Option<u64>,
+    /// The longest TTL that the lost cluster allowed, in milliseconds.
+    #[arg(long, value_name = "MS", default_value_t = 86_400_000, value_parser = clap::value_parser!(u64).range(30_000..))]
+    pub(crate) ttl_max_ms: u64,
 }
 
 /// How to reach a cluster.

@@ -1,6 +1,7 @@
 //! How a node runs: options, environment, file; in this order of precedence.
 
 mod check;
+mod restore;
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -15,6 +16,7 @@ use tracing_subscriber::EnvFilter;
 use crate::exit::Failure;
 
 pub(crate) use check::NodeConfig;
+pub(crate) use restore::Restoring;
 
 /// What can be said about a node; the same fields as options, environment variables and keys of the file.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -42,6 +44,24 @@ pub(crate) struct ServeOptions {
     #[arg(long, env = "LOCKSTEAD_BOOTSTRAP", value_name = "BOOL", value_parser = BoolishValueParser::new(),
         num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     bootstrap: Option<bool>,
+    /// Wait, with an empty directory, until an operator adds this node (lockstead member add).
+    #[arg(long, env = "LOCKSTEAD_STANDBY", value_name = "BOOL", value_parser = BoolishValueParser::new(),
+        num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    standby: Option<bool>,
+    /// With --bootstrap: go on from the backup in this file, without any held lock.
+    #[arg(long, env = "LOCKSTEAD_RESTORE", value_name = "FILE")]
+    restore: Option<PathBuf>,
+    /// With --restore: grant at once, nobody holds a lock any more, all holders are known to be dead.
+    #[arg(long, env = "LOCKSTEAD_HOLDERS_ARE_DEAD", value_name = "BOOL", value_parser = BoolishValueParser::new(),
+        num_args = 0..=1, default_missing_value = "true", require_equals = true)]
+    holders_are_dead: Option<bool>,
+    /// With --restore: for how long nothing is granted, as in 30s or '1h 30m' [default: the longest TTL that anybody may
+    /// still count on, ttl-max-ms included, and the longest delay].
+    #[arg(long, env = "LOCKSTEAD_HOLD_OFF", value_name = "LENGTH")]
+    hold_off: Option<String>,
+    /// With --restore: fences lie above N; for a machine whose clock is wrong. At least the highest fence ever issued.
+    #[arg(long, env = "LOCKSTEAD_FENCE_FLOOR", value_name = "N", allow_negative_numbers = true)]
+    fence_floor: Option<i64>,
     /// API addresses of the other nodes, separated by commas: of any members to join their cluster, of the future
     /// members with --bootstrap.
     #[arg(long, env = "LOCKSTEAD_JOIN", value_name = "HOST:PORT,…", value_delimiter = ',')]
@@ -75,6 +95,23 @@ pub(crate) struct ServeOptions {
     /// The most locks held at a time [default: 1000000]. Each takes memory on every node.
     #[arg(long, env = "LOCKSTEAD_LOCKS_MAX", value_name = "N", allow_negative_numbers = true)]
     locks_max: Option<i64>,
+    /// A snapshot is taken once so many log entries can go [default: 100000]. More lets the log grow longer between
+    /// snapshots.
+    #[arg(long, env = "LOCKSTEAD_SNAPSHOT_ENTRIES", value_name = "N", allow_negative_numbers = true)]
+    snapshot_entries: Option<i64>,
+    /// A snapshot is taken once so many bytes of log can go [default: 16777216]. More lets the log grow longer between
+    /// snapshots, and keeps more of it for nodes that lag.
+    #[arg(long, env = "LOCKSTEAD_SNAPSHOT_BYTES", value_name = "BYTES", allow_negative_numbers = true)]
+    snapshot_bytes: Option<i64>,
+    /// A snapshot is taken after so many milliseconds if anything can go [default: 600000, ten minutes]. More spares
+    /// writes on quiet clusters.
+    #[arg(long, env = "LOCKSTEAD_SNAPSHOT_AGE_MS", value_name = "MS", allow_negative_numbers = true)]
+    snapshot_age_ms: Option<i64>,
+    /// The most bytes of log kept for the sake of held locks, or twice what they take if that is more
+    /// [default: 67108864]; beyond it the leader logs the oldest once more. More spares writes, and makes restarts read
+    /// more.
+    #[arg(long, env = "LOCKSTEAD_TAIL_BYTES_MAX", value_name = "BYTES", allow_negative_numbers = true)]
+    tail_bytes_max: Option<i64>,
     /// Worker threads [default: the number of cores].
     #[arg(long, env = "LOCKSTEAD_WORKERS", value_name = "N", allow_negative_numbers = true)]
     workers: Option<i64>,
@@ -116,8 +153,12 @@ pub(crate) struct LogConfig {
 pub(crate) enum Entry {
     /// It founds one after these have said that they belong to none.
     Found(Vec<Endpoint>),
+    /// As of `Found`, and goes on from a backup.
+    Restore(Vec<Endpoint>, Box<Restoring>),
     /// It joins the one of these.
     Join(Vec<Endpoint>, JoinAs),
+    /// It waits until it is added.
+    Standby,
     /// Nothing was said: only a node that belongs to one can run.
     Unsaid,
 }
@@ -142,6 +183,11 @@ impl ServeOptions {
             advertise: self.advertise.or(there.advertise),
             advertise_peer: self.advertise_peer.or(there.advertise_peer),
             bootstrap: self.bootstrap.or(there.bootstrap),
+            standby: self.standby.or(there.standby),
+            restore: self.restore.or(there.restore),
+            holders_are_dead: self.holders_are_dead.or(there.holders_are_dead),
+            hold_off: self.hold_off.or(there.hold_off),
+            fence_floor: self.fence_floor.or(there.fence_floor),
             join: if self.join.is_empty() { there.join } else { self.join },
             learner: self.learner.or(there.learner),
             allow_unauthenticated: self.allow_unauthenticated.or(there.allow_unauthenticated),
@@ -151,6 +197,10 @@ impl ServeOptions {
             tick_ms: self.tick_ms.or(there.tick_ms),
             ttl_max_ms: self.ttl_max_ms.or(there.ttl_max_ms),
             locks_max: self.locks_max.or(there.locks_max),
+            snapshot_entries: self.snapshot_entries.or(there.snapshot_entries),
+            snapshot_bytes: self.snapshot_bytes.or(there.snapshot_bytes),
+            snapshot_age_ms: self.snapshot_age_ms.or(there.snapshot_age_ms),
+            tail_bytes_max: self.tail_bytes_max.or(there.tail_bytes_max),
             workers: self.workers.or(there.workers),
             peer_route: if self.peer_route.is_empty() { there.peer_route } else { self.peer_route },
             log_format: self.log_format.or(there.log_format),

@@ -22,6 +22,8 @@ pub(crate) enum Exit {
     Damage,
     /// `serve`: the disk refuses.
     DiskFailure,
+    /// `serve`: the cluster has removed this node.
+    Removed,
     /// `serve`: the cluster or the directory refuses this node's identity.
     IdentityRefused,
     /// `serve`: another process uses the data directory.
@@ -47,6 +49,7 @@ impl Exit {
             Self::Usage => 2,
             Self::Damage => 10,
             Self::DiskFailure => 11,
+            Self::Removed => 12,
             Self::IdentityRefused => 13,
             Self::DirectoryInUse => 14,
             Self::Unavailable => 69,
@@ -95,7 +98,7 @@ impl Failure {
 impl From<CallError> for Failure {
     fn from(error: CallError) -> Self {
         let exit = match &error {
-            CallError::BadRequest(_) => Exit::Usage,
+            CallError::BadRequest(_) | CallError::OtherCluster { .. } => Exit::Usage,
             CallError::Unreachable { .. }
             | CallError::NoQuorum { .. }
             | CallError::OutcomeUnknown { .. }
@@ -112,7 +115,7 @@ impl From<OpenError> for Failure {
             OpenError::InUse { .. } => Exit::DirectoryInUse,
             OpenError::Damaged { .. } => Exit::Damage,
             OpenError::OtherNode { .. } => Exit::IdentityRefused,
-            OpenError::Moved { .. } => Exit::Usage,
+            OpenError::Moved { .. } | OpenError::Plant { .. } => Exit::Usage,
             OpenError::Io { .. } => Exit::DiskFailure,
         };
         Self::new(exit, error)
@@ -123,6 +126,8 @@ impl From<&StopReason> for Exit {
     fn from(reason: &StopReason) -> Self {
         match reason {
             StopReason::Storage(_) => Self::DiskFailure,
+            StopReason::Removed(_) => Self::Removed,
+            StopReason::Moved(_) => Self::Usage,
             StopReason::Identity(_) => Self::IdentityRefused,
             StopReason::Fatal(_) => Self::Internal,
         }
@@ -150,6 +155,7 @@ mod tests {
         assert_eq!(Failure::from(damaged).exit.code(), 10);
         assert_eq!(Failure::from(OpenError::OtherNode { path, found: 1, asked: 2 }).exit.code(), 13);
         assert_eq!(Exit::from(&StopReason::Storage("s".into())).code(), 11);
+        assert_eq!(Exit::from(&StopReason::Removed("r".into())).code(), 12);
         assert_eq!(Exit::from(&StopReason::Identity("i".into())).code(), 13);
         assert_eq!(Exit::from(&StopReason::Fatal("f".into())).code(), 70);
     }

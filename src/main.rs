@@ -2,13 +2,17 @@
 
 mod acquire;
 mod args;
+mod backup;
 mod calls;
 mod config;
 mod dev;
 mod duration;
 mod exit;
 mod get;
+mod lineage;
 mod logging;
+mod member;
+mod recover;
 mod release;
 mod renew;
 mod serve;
@@ -37,5 +41,8 @@ fn run() -> Result<exit::Exit, Failure> {
         Command::Renew(args) => renew::run(args),
         Command::Get(args) => get::run(&args),
         Command::Status(args) => status::run(&args),
+        Command::Member(command) => member::run(command),
+        Command::Backup(args) => backup::run(args),
+        Command::Recover(args) => recover::run(&args),
     }
 }

@@ -10,7 +10,7 @@ use lockstead_client::Endpoint;
 use lockstead_raft::JoinAs;
 use tracing_subscriber::EnvFilter;
 
-use super::{Entry, LogConfig, ServeOptions, resolve};
+use super::{Entry, LogConfig, ServeOptions, resolve, restore};
 
 const LISTEN: &str = "127.0.0.1:7401";
 const PEER_LISTEN: &str = "127.0.0.1:7501";
@@ -19,6 +19,7 @@ const LOG_LEVEL: &str = "info,openraft=error";
 /// The largest integer that every JSON reader keeps exact.
 const NODE_ID_MAX: i64 = (1 << 53) - 1;
 const DAY_MS: i64 = 86_400_000;
+const TIB: i64 = 1 << 40;
 
 /// How a node runs, checked.
 #[derive(Debug)]
@@ -35,6 +36,7 @@ pub(crate) struct NodeConfig {
     pub(crate) timing: Timing,
     pub(crate) ttl_max_ms: u64,
     pub(crate) locks_max: u64,
+    pub(crate) log: LogLimits,
     /// `None`: the number of cores.
     pub(crate) workers: Option<usize>,
     pub(crate) peer_routes: BTreeMap<u64, String>,
@@ -50,9 +52,19 @@ pub(crate) struct Timing {
     pub(crate) tick_ms: u64,
 }
 
+/// When the log is shortened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LogLimits {
+    pub(crate) snapshot_entries: u64,
+    pub(crate) snapshot_bytes: u64,
+    pub(crate) snapshot_age_ms: u64,
+    pub(crate) tail_bytes_max: u64,
+}
+
 pub(super) fn checked(options: &ServeOptions) -> Result<(NodeConfig, LogConfig), String> {
     let listen = listen("listen", options.listen.as_deref(), LISTEN, options)?;
     let peer_listen = self::listen("peer_listen", options.peer_listen.as_deref(), PEER_LISTEN, options)?;
+    let ttl_max_ms = whole("ttl_max_ms", options.ttl_max_ms.unwrap_or(DAY_MS), 30_000..=30 * DAY_MS)?;
     let node = NodeConfig {
         node_id: whole("node_id", required("node_id", options.node_id)?, 1..=NODE_ID_MAX)?,
         data_dir: required("data_dir", options.data_dir.clone())?,
@@ -60,10 +72,11 @@ pub(super) fn checked(options: &ServeOptions) -> Result<(NodeConfig, LogConfig),
         advertise_peer: advertised("advertise_peer", options.advertise_peer.as_deref(), peer_listen)?,
         listen,
         peer_listen,
-        entry: entry(options)?,
+        entry: entry(options, ttl_max_ms)?,
         timing: timing(options)?,
-        ttl_max_ms: whole("ttl_max_ms", options.ttl_max_ms.unwrap_or(DAY_MS), 30_000..=30 * DAY_MS)?,
+        ttl_max_ms,
         locks_max: whole("locks_max", options.locks_max.unwrap_or(1_000_000), 1..=100_000_000)?,
+        log: log_limits(options)?,
         workers: options.workers.map(|workers| whole("workers", workers, 1..=1_024)).transpose()?,
         peer_routes: options.peer_route.iter().map(|route| peer_route(route)).collect::<Result<_, _>>()?,
     };
@@ -91,12 +104,31 @@ fn timing(options: &ServeOptions) -> Result<Timing, String> {
     }
 }
 
-fn entry(options: &ServeOptions) -> Result<Entry, String> {
+fn log_limits(options: &ServeOptions) -> Result<LogLimits, String> {
+    Ok(LogLimits {
+        snapshot_entries: whole("snapshot_entries", options.snapshot_entries.unwrap_or(100_000), 10..=100_000_000)?,
+        snapshot_bytes: whole("snapshot_bytes", options.snapshot_bytes.unwrap_or(16 << 20), 4_096..=TIB)?,
+        snapshot_age_ms: whole("snapshot_age_ms", options.snapshot_age_ms.unwrap_or(600_000), 100..=30 * DAY_MS)?,
+        tail_bytes_max: whole("tail_bytes_max", options.tail_bytes_max.unwrap_or(64 << 20), 4_096..=TIB)?,
+    })
+}
+
+fn entry(options: &ServeOptions, ttl_max_ms: u64) -> Result<Entry, String> {
+    let restoring = restore::restoring(options, ttl_max_ms)?;
     let join = options.join.iter().map(|address| endpoint("join", address)).collect::<Result<Vec<_>, _>>()?;
     let (found, learn) = (options.bootstrap == Some(true), options.learner == Some(true));
+    if options.standby == Some(true) {
+        let alone = !found && join.is_empty() && restoring.is_none();
+        let beside = || format!("{}: not beside bootstrap, join or restore", named("standby"));
+        return alone.then_some(Entry::Standby).ok_or_else(beside);
+    }
     match (found, join.is_empty(), learn) {
         (true, _, true) => Err(format!("{}: the node that founds a cluster cannot be a learner", named("learner"))),
-        (true, _, false) => Ok(Entry::Found(join)),
+        (true, _, false) => Ok(match restoring {
+            Some(restoring) => Entry::Restore(join, Box::new(restoring)),
+            None => Entry::Found(join),
+        }),
+        (false, ..) if restoring.is_some() => Err(format!("{}: only with --bootstrap", named("restore"))),
         (false, true, _) => Ok(Entry::Unsaid),
         (false, false, true) => Ok(Entry::Join(join, JoinAs::Learner)),
         (false, false, false) => Ok(Entry::Join(join, JoinAs::Voter)),
@@ -148,13 +180,13 @@ fn required<T>(field: &str, said: Option<T>) -> Result<T, String> {
     said.ok_or_else(|| format!("{}: required", named(field)))
 }
 
-fn whole<T: TryFrom<i64>>(field: &str, said: i64, allowed: RangeInclusive<i64>) -> Result<T, String> {
+pub(super) fn whole<T: TryFrom<i64>>(field: &str, said: i64, allowed: RangeInclusive<i64>) -> Result<T, String> {
     let in_range = Some(said).filter(|said| allowed.contains(said)).and_then(|said| T::try_from(said).ok());
     let (least, most) = allowed.into_inner();
     in_range.ok_or_else(|| format!("{}: {said} is out of range; allowed: {least} to {most}", named(field)))
 }
 
 /// A field by all its names: whoever reads the message used one of them.
-fn named(field: &str) -> String {
+pub(super) fn named(field: &str) -> String {
     format!("{field} (--{}, LOCKSTEAD_{})", field.replace('_', "-"), field.to_uppercase())
 }

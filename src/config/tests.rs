@@ -1,6 +1,6 @@
 use clap::{Command, FromArgMatches};
 
-use super::check::Timing;
+use super::check::{LogLimits, Timing};
 use super::*;
 
 const NEEDED: &[&str] = &["--node-id", "1", "--data-dir", "d"];
@@ -34,6 +34,13 @@ fn what_is_not_said_has_a_default() {
     let node = load(&[]).unwrap();
     let timing = Timing { heartbeat_ms: 50, election_min_ms: 150, election_max_ms: 300, tick_ms: 250 };
     assert_eq!((node.timing, node.locks_max, node.ttl_max_ms), (timing, 1_000_000, 86_400_000));
+    let log = LogLimits {
+        snapshot_entries: 100_000,
+        snapshot_bytes: 16_777_216,
+        snapshot_age_ms: 600_000,
+        tail_bytes_max: 67_108_864,
+    };
+    assert_eq!(node.log, log);
     assert_eq!((node.listen.to_string().as_str(), node.entry), ("127.0.0.1:7401", Entry::Unsaid));
 }
 
@@ -76,6 +83,10 @@ fn a_value_out_of_range_is_named_with_what_is_allowed() {
     check_refused(&["--join", "nowhere"], &["join", "HOST:PORT"]);
     check_refused(&["--log-level", "a=loud"], &["log_level", "debug"]);
     check_refused(&["--workers", "0"], &["workers", "1 to 1024"]);
+    check_refused(&["--snapshot-entries", "9"], &["snapshot_entries", "10 to 100000000"]);
+    check_refused(&["--snapshot-bytes", "4095"], &["snapshot_bytes", "4096 to 1099511627776"]);
+    check_refused(&["--snapshot-age-ms", "99"], &["snapshot_age_ms", "100 to 2592000000"]);
+    check_refused(&["--tail-bytes-max", "0"], &["tail_bytes_max", "LOCKSTEAD_TAIL_BYTES_MAX", "4096"]);
 }
 
 #[test]
@@ -100,6 +111,42 @@ fn how_a_node_comes_to_a_cluster_is_read() {
     assert!(matches!(load(&["--join", "a:1", "--learner"]).unwrap().entry, Entry::Join(_, JoinAs::Learner)));
     assert_eq!(load(&["--bootstrap"]).unwrap().entry, Entry::Found(Vec::new()));
     check_refused(&["--bootstrap", "--learner"], &["learner"]);
+    assert_eq!(load(&["--standby"]).unwrap().entry, Entry::Standby);
+    check_refused(&["--standby", "--join", "a:1"], &["standby", "not beside bootstrap, join or restore"]);
+    check_refused(&["--standby", "--bootstrap"], &["standby"]);
+}
+
+#[test]
+fn what_is_said_about_a_restore_must_fit_together() {
+    check_refused(&["--bootstrap", "--hold-off", "5s"], &["hold_off", "LOCKSTEAD_HOLD_OFF", "only with --restore"]);
+    check_refused(&["--bootstrap", "--holders-are-dead"], &["holders_are_dead", "only with --restore"]);
+    check_refused(&["--bootstrap", "--fence-floor", "7"], &["fence_floor", "only with --restore"]);
+    let restore = |more: &[&str], expected: &[&str]| {
+        check_refused(&[&["--bootstrap", "--restore", "/no/such/file"], more].concat(), expected);
+    };
+    restore(&["--holders-are-dead", "--hold-off", "5s"], &["hold_off", "not together with --holders-are-dead"]);
+    restore(&["--hold-off", "5"], &["hold_off", "give a unit"]);
+    restore(&["--fence-floor", "9007199254740991"], &["fence_floor", "0 to 9007199254740990"]);
+    restore(&[], &["restore", "LOCKSTEAD_RESTORE", "/no/such/file"]);
+    let no_clock_is_so_late = lockstead_raft::Backup {
+        cluster_id: lockstead_core::ClusterId(1),
+        taken_at: lockstead_core::WallTime(4_102_444_800_000),
+        index: 1,
+        term: 1,
+        built_at: 1,
+        residue: lockstead_core::Residue::default(),
+        members: Vec::new(),
+    };
+    let later = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(later.path(), no_clock_is_so_late.encode()).unwrap();
+    let later = ["--bootstrap", "--restore", later.path().to_str().unwrap()];
+    check_refused(&later, &["restore", "behind", "--fence-floor"]);
+    let entry = load(&[&later[..], &["--fence-floor", "70", "--hold-off", "1m"]].concat()).unwrap().entry;
+    let Entry::Restore(_, restoring) = entry else { panic!("{entry:?}") };
+    assert_eq!(restoring.lineage.fence_floor, Some(lockstead_core::Fence(70)));
+    assert_eq!(restoring.lineage.hold_off, lockstead_core::HoldOff::Length(60_000));
+    let no_backup = file("something else");
+    check_refused(&["--bootstrap", "--restore", no_backup.path().to_str().unwrap()], &["restore", "no backup"]);
 }
 
 #[test]

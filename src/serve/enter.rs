@@ -1,22 +1,51 @@
 //! How a node with an empty directory comes to a cluster.
 
-use lockstead_raft::Replica;
+use std::time::Duration;
 
-use super::{Addresses, found, join};
+use lockstead_raft::Replica;
+use tokio::time::sleep;
+use tracing::info;
+
+use super::{Addresses, found, join, restore};
 use crate::config::{Entry, NodeConfig};
 use crate::exit::Failure;
+
+const POLL: Duration = Duration::from_millis(50);
 
 /// Founds or joins a cluster; a node that belongs to one already has nothing to do.
 pub(super) async fn enter(replica: &Replica, config: &NodeConfig, addresses: &Addresses) -> Result<(), Failure> {
     if replica.is_initialised() {
-        return Ok(());
+        return match &config.entry {
+            Entry::Restore(_, restoring) => restore::must_be_done(replica, restoring),
+            Entry::Found(_) | Entry::Join(..) | Entry::Standby | Entry::Unsaid => Ok(()),
+        };
     }
     match &config.entry {
-        Entry::Found(others) => found::found(replica, config.node_id, addresses, others).await,
+        Entry::Found(others) => {
+            found::ask_everybody(replica, config.node_id, addresses, others).await?;
+            found::found(replica, config.node_id).await
+        }
+        Entry::Restore(others, restoring) => {
+            found::ask_everybody(replica, config.node_id, addresses, others).await?;
+            restore::restore(replica, restoring).await
+        }
         Entry::Join(members, join_as) => join::join(replica, addresses, members, *join_as).await,
+        Entry::Standby => {
+            until_added(replica, config.node_id, addresses).await;
+            Ok(())
+        }
         Entry::Unsaid => Err(Failure::usage(format!(
-            "the data directory {} belongs to no cluster: give --join HOST:PORT,… to join one, or --bootstrap to found one",
+            "the data directory {} belongs to no cluster: give --join HOST:PORT,… to join one, --standby to be added to one, \
+             or --bootstrap to found one",
             config.data_dir.display()
         ))),
+    }
+}
+
+/// The leader brings the membership to a node that was added.
+async fn until_added(replica: &Replica, node_id: u64, Addresses { api, peer }: &Addresses) {
+    info!("waiting to be added: lockstead member add {node_id} --peer {peer} --api {api}");
+    while !replica.knows_members() {
+        sleep(POLL).await;
     }
 }

@@ -30,8 +30,15 @@ enum Says {
     Nothing(String),
 }
 
-/// Founds a cluster after every other address has said that it belongs to none.
-pub(super) async fn found(
+/// Founds a cluster.
+pub(super) async fn found(replica: &Replica, node_id: u64) -> Result<(), Failure> {
+    replica.bootstrap().await.map_err(|error| Failure::new(Exit::IdentityRefused, error))?;
+    info!(node_id, "founded a cluster");
+    Ok(())
+}
+
+/// Waits until every other address has said that it belongs to no cluster.
+pub(super) async fn ask_everybody(
     replica: &Replica,
     node_id: u64,
     addresses: &Addresses,
@@ -51,12 +58,9 @@ pub(super) async fn found(
         }
         // The first of them may have joined another cluster while the last was waited for.
         if all_empty(&client, others, node_id, &addresses.peer).await? {
-            break;
+            return Ok(());
         }
     }
-    replica.bootstrap().await.map_err(|error| Failure::new(Exit::IdentityRefused, error))?;
-    info!(node_id, "founded a cluster");
-    Ok(())
 }
 
 /// Whether all of them answer, one right after the other, that they belong to no cluster.

@@ -10,7 +10,7 @@ use crate::exit::{Exit, say};
 static OPENING: AtomicBool = AtomicBool::new(false);
 
 /// A panic in any thread ends the whole process: a node that is wrong stops whole.
-pub(super) fn end_process_on_panic() {
+pub(crate) fn end_process_on_panic() {
     std::panic::set_hook(Box::new(|panic| {
         let (exit, line) = last_words(panic, OPENING.load(Ordering::SeqCst));
         say(&line);
@@ -19,7 +19,7 @@ pub(super) fn end_process_on_panic() {
 }
 
 /// Opens the data directory, with panics counted as damage to it.
-pub(super) async fn while_opening<T>(open: impl Future<Output = T>) -> T {
+pub(crate) async fn while_opening<T>(open: impl Future<Output = T>) -> T {
     OPENING.store(true, Ordering::SeqCst);
     let opened = open.await;
     OPENING.store(false, Ordering::SeqCst);

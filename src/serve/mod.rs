@@ -2,9 +2,10 @@
 
 mod enter;
 mod found;
-mod guard;
+pub(crate) mod guard;
 mod join;
 mod ready;
+mod restore;
 
 use std::future::pending;
 use std::time::Duration;
@@ -123,6 +124,10 @@ fn replica_config(config: &NodeConfig, addresses: &Addresses) -> ReplicaConfig {
         election_max_ms: config.timing.election_max_ms,
         tick_ms: config.timing.tick_ms,
         locks_max: config.locks_max,
+        snapshot_entries: config.log.snapshot_entries,
+        snapshot_bytes: config.log.snapshot_bytes,
+        snapshot_age_ms: config.log.snapshot_age_ms,
+        tail_bytes_max: config.log.tail_bytes_max,
     }
 }
 
@@ -151,7 +156,7 @@ impl Node {
                 say(&reason.to_string());
                 Exit::from(&reason).now()
             }
-            End::Stopped(reason @ StopReason::Identity(_)) => {
+            End::Stopped(reason @ (StopReason::Removed(_) | StopReason::Moved(_) | StopReason::Identity(_))) => {
                 self.stop().await;
                 Err(Failure::new(Exit::from(&reason), reason))
             }

@@ -199,12 +199,19 @@ pub struct ClusterAnswer {
     pub failures_tolerated: u64,
     /// Its newest snapshot.
     pub snapshot: Option<SnapshotBody>,
-    /// The log behind the snapshot.
+    /// The log that is kept.
     pub tail: TailBody,
     /// Records in force.
     pub live_records: u64,
-    /// Bytes on disk.
+    /// For how long nothing is granted after a restore or recovery, in milliseconds in which there is a leader; 0
+    /// otherwise.
+    #[serde(default)]
+    pub hold_off_ms: u64,
+    /// Bytes on disk, as of some seconds ago.
     pub disk_bytes: u64,
+    /// The log id of the membership, as in the header `etag`; null before the node knows one.
+    #[serde(default)]
+    pub membership: Option<String>,
     /// The members.
     pub members: Vec<MemberBody>,
 }
@@ -220,7 +227,20 @@ pub struct SnapshotBody {
     pub bytes: u64,
 }
 
-/// The log behind the newest snapshot.
+/// 200 of `POST /v1/admin/snapshot`, of the node asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SnapshotAnswer {
+    /// Log index of its label: no live record was stated last at or before it when the snapshot was asked for.
+    pub index: u64,
+    /// The index below which a table built from it is the state of no moment.
+    pub built_at: u64,
+    /// Last log index purged; behind `index` while a follower within reach still needs what lies between.
+    pub purged_to: u64,
+    /// Its size in bytes.
+    pub bytes: u64,
+}
+
+/// The log that is kept: what was not purged behind the newest snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TailBody {
     /// How many entries.
@@ -254,8 +274,11 @@ pub struct MemberBody {
     pub peer: String,
     /// The data directory it joined with, 16 hex digits.
     pub incarnation: String,
-    /// The version it joined with.
+    /// The version that it runs.
     pub version: String,
+    /// How often it was started, as far as the membership knows.
+    #[serde(default)]
+    pub starts: u64,
     /// It answered within the maximum election timeout; null where the answering node can't know.
     pub reachable: Option<bool>,
     /// Milliseconds since it last answered; null where the answering node can't know.

@@ -6,6 +6,7 @@ use lockstead_core::HeldBy;
 use serde::{Deserialize, Serialize};
 
 use crate::answer::HolderBody;
+use crate::members::ToGoBody;
 
 macro_rules! error_codes {
     ($($(#[$doc:meta])* $code:ident = $text:literal, $status:literal;)*) => {
@@ -67,6 +68,8 @@ error_codes! {
     RequestIdReused = "request_id_reused", 400;
     /// Nobody holds the lock.
     NotHeld = "not_held", 404;
+    /// No member has, or had, this id.
+    UnknownNode = "unknown_node", 404;
     /// There is no such path.
     NotFound = "not_found", 404;
     /// The path knows other methods (header `allow`).
@@ -77,6 +80,22 @@ error_codes! {
     Held = "held", 409;
     /// The token or owner matches no live hold of the lock.
     NotHolder = "not_holder", 409;
+    /// Of the voters that would be left, too few answer now; nothing was changed.
+    WouldLoseQuorum = "would_lose_quorum", 409;
+    /// The node lacks entries of the log, or does not answer; nothing was changed.
+    NotCaughtUp = "not_caught_up", 409;
+    /// Another change of the membership is in progress; nothing was changed.
+    ChangeInProgress = "change_in_progress", 409;
+    /// The node id belongs, or belonged, to another node: it is never used again.
+    NodeIdReused = "node_id_reused", 409;
+    /// Another member is reached at one of these addresses.
+    AddressInUse = "address_in_use", 409;
+    /// Nobody answers at the address as the node that is to be added.
+    NodeUnreachable = "node_unreachable", 409;
+    /// The request is meant for another cluster.
+    WrongCluster = "wrong_cluster", 409;
+    /// The membership is not the one of `if-match` any more; nothing was changed.
+    MembershipChanged = "membership_changed", 412;
     /// The body, or what would be logged for it, is too large.
     TooLarge = "too_large", 413;
     /// The body is not declared as JSON.
@@ -128,12 +147,21 @@ pub struct ErrorDetail {
     /// `held`: how many requests wait for the lock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue_len: Option<u64>,
+    /// `held`: for how long nothing at all is granted after a restore or recovery, in milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold_off_ms: Option<u64>,
     /// `limit_exceeded`: the most live holds of the namespace.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<u64>,
     /// `limit_exceeded`: how many it has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub current: Option<u64>,
+    /// `not_caught_up`: what the node still lacks of the log.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub to_go: Option<ToGoBody>,
+    /// `membership_changed`: the log id of the membership now.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub membership: Option<String>,
 }
 
 impl ErrorBody {
@@ -148,8 +176,11 @@ impl ErrorBody {
             retry_after_ms: None,
             holders: None,
             queue_len: None,
+            hold_off_ms: None,
             limit: None,
             current: None,
+            to_go: None,
+            membership: None,
         };
         Self { error: Box::new(error) }
     }
@@ -167,9 +198,19 @@ impl ErrorBody {
     /// The lock cannot be had now.
     #[must_use]
     pub fn held(held: &HeldBy) -> Self {
-        let mut body = Self::new(ErrorCode::Held, "the lock is held, or others wait for it");
+        let mut body = match held.hold_off_ms {
+            0 => Self::new(ErrorCode::Held, "the lock is held, or others wait for it"),
+            hold_off_ms => Self::held_off(hold_off_ms),
+        };
         body.error.holders = Some(held.holders.iter().map(HolderBody::from).collect());
         body.error.queue_len = Some(held.queue_len);
+        body
+    }
+
+    fn held_off(hold_off_ms: u64) -> Self {
+        let message = "nothing is granted yet: holders from before the restore may still count on their locks";
+        let mut body = Self::new(ErrorCode::Held, message).retry_after_ms(hold_off_ms);
+        body.error.hold_off_ms = Some(hold_off_ms);
         body
     }
 
@@ -201,6 +242,14 @@ mod tests {
             serde_json::to_string(&body).unwrap(),
             r#"{"error":{"code":"invalid_wait","message":"wait_ms must be an integer from 0 to 300000","field":"wait_ms","allowed":"an integer from 0 to 300000"}}"#
         );
+    }
+
+    #[test]
+    fn a_lock_that_cannot_be_had_after_a_restore_says_for_how_long() {
+        let held = |hold_off_ms| ErrorBody::held(&HeldBy { holders: Vec::new(), queue_len: 0, hold_off_ms }).error;
+        let held_off = held(700);
+        assert_eq!((held_off.code, held_off.hold_off_ms, held_off.retry_after_ms), (ErrorCode::Held, Some(700), Some(700)));
+        assert_eq!((held(0).hold_off_ms, held(0).retry_after_ms), (None, None));
     }
 
     #[test]

@@ -7,15 +7,20 @@
 mod answer;
 mod error;
 mod fields;
+mod members;
 mod parse;
 mod query;
 mod request;
 
 pub use answer::{
     AcquireAnswer, ClusterAnswer, GetAnswer, HolderBody, LockMode, MemberBody, MemberRole, ReleaseAnswer, RenewAnswer,
-    SnapshotBody, TailBody, WaiterBody,
+    SnapshotAnswer, SnapshotBody, TailBody, WaiterBody,
 };
 pub use error::{ErrorBody, ErrorCode, ErrorDetail};
+pub use members::{
+    AddMemberBody, AddressesBody, AskedAddresses, AskedTerms, ChangeTerms, LeaderBody, MemberAnswer, ToGoBody,
+    parse_add_member, parse_addresses, parse_if_match, parse_leader, parse_member_id, parse_terms,
+};
 pub use parse::{parse_acquire, parse_release, parse_renew};
 pub use query::{Consistency, GetQuery};
 pub use request::{AcquireBody, ReleaseBody, RenewBody, Secret};
@@ -28,6 +33,9 @@ pub const QUEUED_MS_MAX: u64 = (1 << 53) - 1;
 /// How much longer than its `wait_ms` a request may take, in milliseconds, before it ends with an error.
 pub const REQUEST_GRACE_MS: u64 = 5_000;
 
+/// The highest node id: the largest integer exact in every JSON reader.
+pub const NODE_ID_MAX: u64 = (1 << 53) - 1;
+
 /// The path of acquire.
 pub const ACQUIRE_PATH: &str = "/v1/locks/acquire";
 /// The path of release.
@@ -38,6 +46,21 @@ pub const RENEW_PATH: &str = "/v1/locks/renew";
 pub const GET_PATH: &str = "/v1/locks/get";
 /// The path of the answering node's view of the cluster.
 pub const CLUSTER_PATH: &str = "/v1/admin/cluster";
+/// Where a node gives a backup.
+pub const BACKUP_PATH: &str = "/v1/admin/backup";
+/// Where a snapshot is asked for.
+pub const SNAPSHOT_PATH: &str = "/v1/admin/snapshot";
+
+/// Where members are added; below it, each member has its own path.
+pub const MEMBERS_PATH: &str = "/v1/admin/members";
+/// The path of one member.
+pub const MEMBER_PATH: &str = "/v1/admin/members/{id}";
+/// Where a learner is made a voter.
+pub const PROMOTE_PATH: &str = "/v1/admin/members/{id}/promote";
+/// Where a voter is made a learner.
+pub const DEMOTE_PATH: &str = "/v1/admin/members/{id}/demote";
+/// Where leadership is handed over.
+pub const LEADER_PATH: &str = "/v1/admin/leader";
 
 /// The header that names the leader, `http://host:port`, when it is known.
 pub const LEADER_HEADER: &str = "lockstead-leader";

@@ -30,17 +30,15 @@ pub(crate) fn excuse(calls: &mut [Call], struck: &[Struck]) {
 }
 
 fn windows_of(struck: &Struck) -> Vec<Window> {
-    let during_us = struck.begin_us..=struck.end_us + AFTERMATH_US;
+    let until_us = struck.end_us + AFTERMATH_US;
     let by_process = match struck.planned.kind {
         Kind::StopLeader | Kind::StopFollower | Kind::LoseQuorum => Excuse::NodePaused,
         _ => Excuse::NodeKilled,
     };
-    let of = |excuse| {
-        let during_us = during_us.clone();
-        move |node: &u64| Window { node: *node, during_us: during_us.clone(), excuse }
-    };
-    let processes = struck.processes.iter().map(of(by_process));
-    processes.chain(struck.client_links.iter().map(of(Excuse::LinkFault))).collect()
+    let of = |from_us, excuse| move |node: &u64| Window { node: *node, during_us: from_us..=until_us, excuse };
+    let from_us = struck.processes_from_us.unwrap_or(struck.begin_us);
+    let processes = struck.processes.iter().map(of(from_us, by_process));
+    processes.chain(struck.client_links.iter().map(of(struck.begin_us, Excuse::LinkFault))).collect()
 }
 
 /// When a client was done with a call.
@@ -66,7 +64,9 @@ mod tests {
             planned: Planned { kind, begin_ms: 0, length_ms: 0, seed: 0 },
             target: String::new(),
             processes: processes.to_vec(),
+            processes_from_us: None,
             client_links: client_links.to_vec(),
+            new_leader: None,
             begin_us: 10_000_000,
             end_us: 11_000_000,
             hit_leader: true,

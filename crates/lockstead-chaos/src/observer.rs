@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::clock::{as_us, ms, now, secs};
@@ -77,7 +77,6 @@ impl State {
 #[derive(Debug)]
 struct Shared {
     origin: Instant,
-    stop: AtomicBool,
     state: Mutex<State>,
 }
 
@@ -91,40 +90,56 @@ impl Shared {
     }
 }
 
-/// Looks until it is dropped.
+/// Looks until it is told to finish.
 #[derive(Debug)]
 pub struct Observer {
     shared: Arc<Shared>,
-    threads: Vec<JoinHandle<()>>,
+    watched: Mutex<BTreeMap<u64, Arc<AtomicBool>>>,
 }
 
 impl Observer {
-    /// Begins to look. Moments count from `origin`.
-    pub fn of(addresses: &[SocketAddr], origin: Instant) -> Self {
-        let state = Mutex::new(State::default());
-        let shared = Arc::new(Shared { origin, stop: AtomicBool::new(false), state });
-        let mut threads = Vec::new();
-        for address in addresses.iter().copied() {
-            let (reading, viewing) = (Arc::clone(&shared), Arc::clone(&shared));
-            threads.push(thread::spawn(move || {
-                let proved = |answer: &Answer| {
-                    if matches!(answer.status, 200 | 404) {
-                        let (sent_us, received_us) = (reading.us(answer.sent), reading.us(answer.received));
-                        reading.state().proved(sent_us, received_us);
-                    }
-                };
-                ask_on_and_on(&reading, address, READ_PATH, (READ_EVERY, READ_PATIENCE), proved);
-            }));
-            threads.push(thread::spawn(move || {
-                let viewed = |answer: &Answer| {
-                    if let Some(view) = View::read(answer) {
-                        viewing.state().viewed(viewing.us(answer.received), view);
-                    }
-                };
-                ask_on_and_on(&viewing, address, VIEW_PATH, (VIEW_EVERY, VIEW_PATIENCE), viewed);
-            }));
+    /// Begins to look at these nodes. Moments count from `origin`.
+    pub fn of(nodes: &[(u64, SocketAddr)], origin: Instant) -> Self {
+        let shared = Arc::new(Shared { origin, state: Mutex::new(State::default()) });
+        let observer = Self { shared, watched: Mutex::new(BTreeMap::new()) };
+        nodes.iter().for_each(|(node, address)| observer.watch(*node, *address));
+        observer
+    }
+
+    /// Looks at this node too from now on.
+    pub fn watch(&self, node: u64, address: SocketAddr) {
+        let stop = Arc::new(AtomicBool::new(false));
+        let (reading, stop_reading) = (Arc::clone(&self.shared), Arc::clone(&stop));
+        thread::spawn(move || {
+            let proved = |answer: &Answer| {
+                if matches!(answer.status, 200 | 404) {
+                    reading.state().proved(reading.us(answer.sent), reading.us(answer.received));
+                }
+            };
+            ask_on_and_on(&stop_reading, address, READ_PATH, (READ_EVERY, READ_PATIENCE), proved);
+        });
+        let (viewing, stop_viewing) = (Arc::clone(&self.shared), Arc::clone(&stop));
+        thread::spawn(move || {
+            let viewed = |answer: &Answer| {
+                if let Some(view) = View::read(answer) {
+                    viewing.state().viewed(viewing.us(answer.received), view);
+                }
+            };
+            ask_on_and_on(&stop_viewing, address, VIEW_PATH, (VIEW_EVERY, VIEW_PATIENCE), viewed);
+        });
+        self.watched().insert(node, stop);
+    }
+
+    /// Looks no more at a node that is gone for good.
+    pub fn leave(&self, node: u64) {
+        if let Some(stop) = self.watched().remove(&node) {
+            stop.store(true, Ordering::Relaxed);
         }
-        Self { shared, threads }
+        self.shared.state().views.remove(&node);
+    }
+
+    fn watched(&self) -> MutexGuard<'_, BTreeMap<u64, Arc<AtomicBool>>> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Who leads now: the node that says so of itself, of the highest term.
@@ -137,10 +152,9 @@ impl Observer {
 
     /// Ends looking. The times without a leader, by their begin and without overlaps, and the changes of leader.
     pub fn finish(self) -> (Vec<Leaderless>, Vec<Office>) {
-        self.shared.stop.store(true, Ordering::Relaxed);
-        let end_us = self.shared.us(now());
         // What is asked now is answered or given up within seconds; nobody waits for it.
-        drop(self.threads);
+        self.watched().values().for_each(|stop| stop.store(true, Ordering::Relaxed));
+        let end_us = self.shared.us(now());
         let mut state = self.shared.state();
         if let Some(begin_us) = state.last_sent_us {
             state.note_gap(begin_us, end_us);
@@ -151,7 +165,7 @@ impl Observer {
 
 /// Asks one node the same question until told to stop, on one connection as long as that lasts.
 fn ask_on_and_on(
-    shared: &Shared,
+    stop: &AtomicBool,
     address: SocketAddr,
     path: &str,
     (every, patience): (Duration, Duration),
@@ -159,7 +173,7 @@ fn ask_on_and_on(
 ) {
     let bytes = request("GET", path, None);
     let mut conn = None;
-    while !shared.stop.load(Ordering::Relaxed) {
+    while !stop.load(Ordering::Relaxed) {
         let asked = conn.take().map_or_else(|| Conn::open(address), Ok).and_then(|mut open| {
             let answer = open.call(&bytes, patience)?;
             Ok((open, answer))
@@ -220,7 +234,7 @@ mod tests {
     #[test]
     fn an_office_is_noted_once_and_only_by_its_own_leader() {
         let mut state = State::default();
-        let view = |node, term, leader| View { node, term, leader, voters: 3 };
+        let view = |node, term, leader| View { node, term, leader, voters: [1, 2, 3].into(), learners: [].into() };
         state.viewed(1, view(1, 2, Some(1)));
         state.viewed(2, view(2, 2, Some(1)));
         state.viewed(3, view(2, 3, None));

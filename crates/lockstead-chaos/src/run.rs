@@ -16,10 +16,12 @@ use crate::cluster::view::{View, ask, view_of};
 use crate::cluster::{Cluster, Links, Setup};
 use crate::excuses::excuse;
 use crate::faults::{Planned, Striker, Struck, schedule};
-use crate::history::{Header, History};
+use crate::history::{Header, History, Writer};
 use crate::observer::{Observer, Office};
-use crate::workload::{self, Crowd, Endpoint, Ground};
+use crate::workload::{self, Crowd, Endpoint, Ground, Recorder};
 
+/// The file of a run's history.
+pub(crate) const HISTORY: &str = "history.jsonl";
 const READY_WITHIN: Duration = secs(60);
 const VIEW_WITHIN: Duration = secs(5);
 /// At the end of a run, calls that wait get so long.
@@ -71,6 +73,8 @@ pub struct Run {
     pub unreachable_us: Vec<u64>,
     /// Whether every node served again after the last fault.
     pub recovered: bool,
+    /// What nodes did that they must not, whatever clients saw.
+    pub broken: Vec<String>,
 }
 
 /// Does a run, its output into `out`. It must be called from a thread that outlives it: the nodes end with it.
@@ -78,7 +82,7 @@ pub struct Run {
 /// # Errors
 /// When the run is not possible; see [`RunError`].
 pub fn run(args: &RunArgs, seed: u64, out: &Path) -> Result<Run, RunError> {
-    if args.endpoints.is_empty() { on_our_own(args, seed, out) } else { elsewhere(args, seed) }
+    if args.endpoints.is_empty() { on_our_own(args, seed, out) } else { elsewhere(args, seed, out) }
 }
 
 fn on_our_own(args: &RunArgs, seed: u64, out: &Path) -> Result<Run, RunError> {
@@ -102,10 +106,11 @@ fn on_our_own(args: &RunArgs, seed: u64, out: &Path) -> Result<Run, RunError> {
         address: cluster.client_address(node),
         link: cluster.client_link(node).cloned(),
     });
-    let work = Work::begin(args, format!("chaos {seed}"), seed, endpoints.collect(), &addresses_of(&cluster));
+    let place = Place { run: format!("chaos {seed}"), endpoints: endpoints.collect(), direct: addresses_of(&cluster) };
+    let work = Work::begin(args, seed, out, place)?;
     let planned = schedule(seed, secs(args.seconds), &args.kinds());
-    let struck = work.strike(&mut cluster, &planned);
-    work.end(args, seed, &struck, || cluster.wait_until_ready(RECOVERED_WITHIN))
+    let strikes = work.strike(&mut cluster, &planned);
+    work.end(strikes, || cluster.wait_until_ready(RECOVERED_WITHIN))
 }
 
 fn node_args(args: &RunArgs) -> Vec<String> {
@@ -113,18 +118,20 @@ fn node_args(args: &RunArgs) -> Vec<String> {
     ["--tick-ms".to_owned(), args.tick_ms.to_string()].into_iter().chain(more).collect()
 }
 
-fn addresses_of(cluster: &Cluster) -> Vec<SocketAddr> {
-    cluster.nodes().map(|node| node.api_address).collect()
+fn addresses_of(cluster: &Cluster) -> Vec<(u64, SocketAddr)> {
+    cluster.nodes().map(|node| (node.id, node.api_address)).collect()
 }
 
-fn elsewhere(args: &RunArgs, seed: u64) -> Result<Run, RunError> {
+fn elsewhere(args: &RunArgs, seed: u64, out: &Path) -> Result<Run, RunError> {
     let endpoints: BTreeMap<u64, SocketAddr> =
         args.endpoints.iter().map(|name| resolve(name)).collect::<Result<_, _>>()?;
-    let addresses: Vec<SocketAddr> = endpoints.values().copied().collect();
-    let clients_see = endpoints.into_iter().map(|(node, address)| Endpoint { node, address, link: None }).collect();
-    let run = format!("chaos {seed}, process {}", std::process::id());
-    let work = Work::begin(args, run, seed, clients_see, &addresses);
-    work.end(args, seed, &[], || addresses.iter().all(|address| view_of(*address, VIEW_WITHIN).is_some()))
+    let place = Place {
+        run: format!("chaos {seed}, process {}", std::process::id()),
+        endpoints: endpoints.iter().map(|(node, address)| Endpoint { node: *node, address: *address, link: None }).collect(),
+        direct: endpoints.clone().into_iter().collect(),
+    };
+    let work = Work::begin(args, seed, out, place)?;
+    work.end(Strikes::default(), || endpoints.values().all(|address| view_of(*address, VIEW_WITHIN).is_some()))
 }
 
 /// The address of an endpoint, and which node answers there.
@@ -137,8 +144,27 @@ fn resolve(name: &str) -> Result<(u64, SocketAddr), RunError> {
     Ok((view.node, address))
 }
 
+/// What was done to a cluster, and what it did that it must not.
+#[derive(Default)]
+struct Strikes {
+    struck: Vec<Struck>,
+    broken: Vec<String>,
+}
+
+/// Where clients work.
+struct Place {
+    /// What their lock names begin with.
+    run: String,
+    /// The nodes as they see them.
+    endpoints: Vec<Endpoint>,
+    /// The nodes, past any proxy.
+    direct: Vec<(u64, SocketAddr)>,
+}
+
 /// Clients at work, and somebody who looks at the nodes meanwhile.
 struct Work {
+    header: Header,
+    until: Instant,
     origin: Instant,
     ground: Arc<Ground>,
     observer: Observer,
@@ -146,27 +172,29 @@ struct Work {
 }
 
 impl Work {
-    fn begin(args: &RunArgs, run: String, seed: u64, endpoints: Vec<Endpoint>, direct: &[SocketAddr]) -> Self {
+    fn begin(args: &RunArgs, seed: u64, out: &Path, place: Place) -> Result<Self, RunError> {
+        let Place { run, endpoints, direct } = place;
+        let nodes = u32::try_from(endpoints.len()).unwrap_or(u32::MAX);
+        let header = Header { tick_ms: args.tick_ms, ..Header::new(seed, nodes) };
+        let file = Writer::create(&out.join(HISTORY), &header).map_err(RunError::io("the history cannot be written"))?;
         let origin = now();
-        let observer = Observer::of(direct, origin);
+        let until = origin + secs(args.seconds);
+        let observer = Observer::of(&direct, origin);
         let crowd = Crowd { clients: args.clients, watchers: args.watchers };
-        let ground = Arc::new(Ground::new(origin, run, seed, crowd, endpoints));
+        let ground = Arc::new(Ground::new(origin, run, seed, crowd, endpoints, Recorder::writing(file)));
         let clients = workload::start(&ground);
-        Self { origin, ground, observer, clients }
+        Ok(Self { header, until, origin, ground, observer, clients })
     }
 
-    fn strike(&self, cluster: &mut Cluster, planned: &[Planned]) -> Vec<Struck> {
-        Striker::new(cluster, &self.observer, self.origin).run(planned)
+    fn strike(&self, cluster: &mut Cluster, planned: &[Planned]) -> Strikes {
+        let mut striker = Striker::new(cluster, &self.observer, &self.ground.endpoints, self.origin);
+        let struck = striker.run(planned);
+        Strikes { struck, broken: striker.broken() }
     }
 
-    fn end(
-        self,
-        args: &RunArgs,
-        seed: u64,
-        struck: &[Struck],
-        is_recovered: impl FnOnce() -> bool,
-    ) -> Result<Run, RunError> {
-        pause_until(self.origin + secs(args.seconds));
+    fn end(self, strikes: Strikes, is_recovered: impl FnOnce() -> bool) -> Result<Run, RunError> {
+        let Strikes { struck, broken } = strikes;
+        pause_until(self.until);
         self.ground.stop(STOP_GRACE);
         let worked = self.origin.elapsed();
         for client in self.clients {
@@ -175,17 +203,12 @@ impl Work {
         let recovered = is_recovered();
         let (leaderless, offices) = self.observer.finish();
         let noted = self.ground.recorder.take();
-        let nodes = if args.endpoints.is_empty() {
-            args.nodes
-        } else {
-            u32::try_from(args.endpoints.len()).unwrap_or(u32::MAX)
-        };
-        let mut history = History::new(Header { tick_ms: args.tick_ms, ..Header::new(seed, nodes) });
+        let mut history = History::new(self.header);
         noted.records.into_iter().for_each(|record| history.push(record));
         history.faults = struck.iter().map(|struck| struck.record(&offices, &leaderless)).collect();
         history.faults.sort_by_key(|fault| fault.begin_us);
         history.leaderless = leaderless;
-        excuse(&mut history.calls, struck);
-        Ok(Run { history, worked, offices, unreachable_us: noted.unreachable_us, recovered })
+        excuse(&mut history.calls, &struck);
+        Ok(Run { history, worked, offices, unreachable_us: noted.unreachable_us, recovered, broken })
     }
 }

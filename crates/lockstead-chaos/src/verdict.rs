@@ -11,7 +11,7 @@ use crate::checker::{self, Limits, Report};
 use crate::clock::secs;
 use crate::history::History;
 use crate::report::{Checked, Conclusion, Summary, page};
-use crate::run::run;
+use crate::run::{HISTORY, run};
 
 /// How the program ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ fn do_run(args: &RunArgs) -> Result<Exit, Box<dyn Error>> {
     eprintln!("{repeat}\noutput goes to {}", out.display());
     let run = run(args, seed, &out)?;
     // The history first: it can be checked again, whatever happens to the checker.
-    run.history.write(&out.join("history.jsonl"))?;
+    run.history.write(&out.join(HISTORY))?;
     let report = judge(&run.history, &args.check);
     let summary = Summary::new(&run, &report, repeat);
     let json = serde_json::to_string_pretty(&summary)?;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::{Method, StatusCode};
 use lockstead_api::{
-    ACQUIRE_PATH, AcquireAnswer, CLUSTER_PATH, ClusterAnswer, ErrorBody, ErrorCode, GET_PATH, GetAnswer, RELEASE_PATH,
+    ACQUIRE_PATH, AcquireAnswer, BACKUP_PATH, CLUSTER_PATH, ClusterAnswer, ErrorBody, ErrorCode, GET_PATH, GetAnswer, RELEASE_PATH,
     RENEW_PATH, ReleaseBody, RenewAnswer, RenewBody, Secret,
 };
 use serde::Serialize;
@@ -153,6 +153,19 @@ impl Client {
         cluster_reply(&decided)
     }
 
+    /// A backup by the first node that has one to give, as it is to lie in a file.
+    ///
+    /// # Errors
+    /// [`CallError`], never an unknown outcome.
+    pub async fn backup(&self) -> Result<Bytes, CallError> {
+        let call = get(BACKUP_PATH.to_owned());
+        let decided = self.tries().until_decided(|_| plan(&call)).await.map_err(of_a_read)?;
+        match decided.said.status {
+            StatusCode::OK => Ok(decided.said.body),
+            _ => Err(refused(&decided)),
+        }
+    }
+
     /// The cluster as one node sees it, by one try within `time_max`.
     ///
     /// # Errors
@@ -171,12 +184,17 @@ impl Client {
     }
 
     async fn one_try(&self, endpoint: &Endpoint, path: &str, time_max: Duration) -> Result<Said, CallError> {
-        let said = self.exchange.send(endpoint, &get(path.to_owned()), time_max).await;
+        let said = self.exchange.send(endpoint, &get(path.to_owned()), None, time_max).await;
         said.map_err(|silence| CallError::Unreachable { last: format!("{endpoint}: {silence}") })
     }
 
     fn tries(&self) -> Tries<'_> {
-        Tries::new(&self.exchange, &self.router, Some(self.config.timeout))
+        self.tries_for(Duration::ZERO)
+    }
+
+    /// The tries of a call that waits at the node.
+    pub(crate) fn tries_for(&self, wait: Duration) -> Tries<'_> {
+        Tries::new(&self.exchange, &self.router, Some(wait.saturating_add(self.config.timeout)))
     }
 }
 
@@ -203,7 +221,7 @@ fn granted(decided: &Decided, request_id: &str) -> Result<Granted, CallError> {
 fn held(decided: &Decided) -> Result<AcquireOutcome, CallError> {
     let ErrorBody { error } = with_code(decided, ErrorCode::Held, read(decided)?)?;
     let (holders, queue_len) = (error.holders.unwrap_or_default(), error.queue_len.unwrap_or(0));
-    Ok(AcquireOutcome::Held(Held { holders, queue_len }))
+    Ok(AcquireOutcome::Held(Held { holders, queue_len, hold_off_ms: error.hold_off_ms.unwrap_or(0) }))
 }
 
 fn limit_exceeded(decided: &Decided) -> Result<AcquireOutcome, CallError> {
@@ -242,7 +260,7 @@ fn with_code<T>(decided: &Decided, code: ErrorCode, outcome: T) -> Result<T, Cal
     if read::<ErrorBody>(decided)?.error.code == code { Ok(outcome) } else { Err(refused(decided)) }
 }
 
-fn refused(decided: &Decided) -> CallError {
+pub(crate) fn refused(decided: &Decided) -> CallError {
     let (status, raw) = (decided.said.status.as_u16(), decided.said.body.clone());
     match serde_json::from_slice(&raw) {
         Ok(body) => CallError::BadRequest(Refusal { status, body, raw }),
@@ -250,7 +268,7 @@ fn refused(decided: &Decided) -> CallError {
     }
 }
 
-fn read<T: DeserializeOwned>(decided: &Decided) -> Result<T, CallError> {
+pub(crate) fn read<T: DeserializeOwned>(decided: &Decided) -> Result<T, CallError> {
     serde_json::from_slice(&decided.said.body).map_err(|error| not_understood(decided, error.to_string()))
 }
 
@@ -278,12 +296,12 @@ fn plan(call: &Call) -> Plan {
 }
 
 fn get(path: String) -> Call {
-    Call { method: Method::GET, path, body: Bytes::new() }
+    Call { method: Method::GET, path, body: Bytes::new(), if_match: None }
 }
 
 fn post(path: &str, body: &impl Serialize) -> Call {
     let body = serde_json::to_vec(body).unwrap_or_default();
-    Call { method: Method::POST, path: path.to_owned(), body: body.into() }
+    Call { method: Method::POST, path: path.to_owned(), body: body.into(), if_match: None }
 }
 
 fn get_path(name: &str, freshness: Freshness) -> String {

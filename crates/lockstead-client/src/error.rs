@@ -29,6 +29,17 @@ pub enum CallError {
     /// The request itself is wrong. Nothing was changed; calling again without a correction is useless.
     #[error("{}", .0.message())]
     BadRequest(Refusal),
+    /// A node of another cluster than the ones before has answered, and has not acted: check the endpoints. After a
+    /// restore or recovery the cluster is another one, and what was held before is over.
+    #[error("{endpoint} belongs to cluster {found}, not to {expected} like the nodes before")]
+    OtherCluster {
+        /// Who answered.
+        endpoint: String,
+        /// The cluster that this client talks to.
+        expected: String,
+        /// The cluster that the node belongs to.
+        found: String,
+    },
     /// What answers there does not speak this interface: check the endpoints.
     #[error("{endpoint} does not answer like a lockstead node: {why}")]
     NotUnderstood {

@@ -4,12 +4,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::header::{ACCEPT, CONTENT_TYPE};
+use hyper::header::{ACCEPT, CONTENT_TYPE, IF_MATCH};
 use hyper::http::request::Builder;
 use hyper::{Method, Request, Response, StatusCode, body::Incoming};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioTimer};
+use lockstead_api::{CLUSTER_HEADER, LEADER_HEADER};
 
 use crate::clock::Moment;
 use crate::endpoint::Endpoint;
@@ -17,7 +18,6 @@ use crate::endpoint::Endpoint;
 const CONNECT: Duration = Duration::from_secs(1);
 const IDLE: Duration = Duration::from_secs(15);
 const ANSWER_BYTES_MAX: usize = 16 << 20;
-const LEADER_HEADER: &str = "lockstead-leader";
 
 /// What is asked of a node.
 #[derive(Clone, Debug)]
@@ -27,6 +27,8 @@ pub(crate) struct Call {
     pub(crate) path: String,
     /// A JSON body, empty for none.
     pub(crate) body: Bytes,
+    /// The header `if-match`.
+    pub(crate) if_match: Option<String>,
 }
 
 /// What a node said.
@@ -35,6 +37,8 @@ pub(crate) struct Said {
     pub(crate) status: StatusCode,
     pub(crate) body: Bytes,
     pub(crate) leader: Option<Endpoint>,
+    /// The lineage that the node belongs to.
+    pub(crate) cluster: Option<String>,
     /// Read before the request was sent.
     pub(crate) sent: Moment,
 }
@@ -70,26 +74,45 @@ impl Exchange {
 
     /// Sends a request and reads the whole answer. Dropping the future drops the connection, by which the node learns
     /// that nobody waits any more.
-    pub(crate) async fn send(&self, endpoint: &Endpoint, call: &Call, time_max: Duration) -> Result<Said, Silence> {
-        let request = request(endpoint, call).map_err(|error| Silence::NotSent(error.to_string()))?;
+    ///
+    /// A node of another cluster than `cluster` refuses the request.
+    pub(crate) async fn send(
+        &self,
+        endpoint: &Endpoint,
+        call: &Call,
+        cluster: Option<&str>,
+        time_max: Duration,
+    ) -> Result<Said, Silence> {
+        let request = request(endpoint, call, cluster).map_err(|error| Silence::NotSent(error.to_string()))?;
         let sent = Moment::now();
-        match tokio::time::timeout(time_max, self.answer(request)).await {
-            Ok(answer) => answer.map(|(status, leader, body)| Said { status, body, leader, sent }),
+        match tokio::time::timeout(time_max, self.answer(request, sent)).await {
+            Ok(answer) => answer,
             Err(_) => Err(Silence::NoAnswer(format!("no answer within {} ms", time_max.as_millis()))),
         }
     }
 
-    async fn answer(&self, request: Request<Full<Bytes>>) -> Result<(StatusCode, Option<Endpoint>, Bytes), Silence> {
+    async fn answer(&self, request: Request<Full<Bytes>>, sent: Moment) -> Result<Said, Silence> {
         let response = self.http.request(request).await.map_err(|error| silence(&error))?;
-        let (status, leader) = (response.status(), leader(&response));
+        let (status, leader, cluster) = (response.status(), leader(&response), cluster(&response));
         let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
         let body = body.map_err(|error| Silence::NoAnswer(format!("the answer broke off: {error}")))?;
-        Ok((status, leader, body.to_bytes()))
+        Ok(Said { status, body: body.to_bytes(), leader, cluster, sent })
     }
 }
 
-fn request(endpoint: &Endpoint, call: &Call) -> Result<Request<Full<Bytes>>, hyper::http::Error> {
-    with_content_type(Request::builder(), call)
+fn request(
+    endpoint: &Endpoint,
+    call: &Call,
+    cluster: Option<&str>,
+) -> Result<Request<Full<Bytes>>, hyper::http::Error> {
+    let mut builder = with_content_type(Request::builder(), call);
+    if let Some(cluster) = cluster {
+        builder = builder.header(CLUSTER_HEADER, cluster);
+    }
+    if let Some(tag) = &call.if_match {
+        builder = builder.header(IF_MATCH, tag);
+    }
+    builder
         .method(call.method.clone())
         .uri(endpoint.uri(&call.path)?)
         .header(ACCEPT, "application/json")
@@ -102,6 +125,10 @@ fn with_content_type(builder: Builder, call: &Call) -> Builder {
 
 fn leader(response: &Response<Incoming>) -> Option<Endpoint> {
     response.headers().get(LEADER_HEADER)?.to_str().ok()?.parse().ok()
+}
+
+fn cluster(response: &Response<Incoming>) -> Option<String> {
+    Some(response.headers().get(CLUSTER_HEADER)?.to_str().ok()?.to_owned())
 }
 
 fn silence(error: &hyper_util::client::legacy::Error) -> Silence {

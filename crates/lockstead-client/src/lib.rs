@@ -8,6 +8,7 @@
 //! 1. All tries of one acquire carry the same request id; its retries say how long it has waited.
 //! 2. A [`Lease`] counts from before the answered try was sent, on the clock that ran further, minus a margin.
 //! 3. An owner is never made up.
+//! 4. A client talks to one cluster: the first whose id it hears. An answer of another one is an error.
 
 mod backoff;
 mod client;
@@ -16,6 +17,7 @@ mod endpoint;
 mod error;
 mod exchange;
 mod lease;
+mod members;
 mod outcome;
 mod random;
 mod request;
@@ -28,5 +30,6 @@ pub use endpoint::{Endpoint, EndpointError};
 pub use error::{CallError, Refusal};
 pub use lease::Lease;
 pub use lockstead_api as api;
+pub use members::{MemberChange, MemberTerms};
 pub use outcome::{AcquireOutcome, GetOutcome, Granted, Held, ReleaseOutcome, RenewOutcome, Renewed, Reply};
 pub use request::{Acquire, Claim, Freshness, Renew, Wait};

@@ -50,6 +50,8 @@ pub struct Held {
     pub holders: Vec<HolderBody>,
     /// How many requests wait for it.
     pub queue_len: u64,
+    /// For how long nothing at all is granted after a restore or recovery, in milliseconds; 0 otherwise.
+    pub hold_off_ms: u64,
 }
 
 /// What a release got.

@@ -23,6 +23,8 @@ struct State {
     position: usize,
     leader: Option<Endpoint>,
     avoided: Option<(Endpoint, Instant)>,
+    /// The first cluster that a node named.
+    cluster: Option<String>,
 }
 
 impl Router {
@@ -43,6 +45,16 @@ impl Router {
         if !avoided {
             state.leader = Some(leader.clone());
         }
+    }
+
+    /// The cluster that this client talks to, once it knows.
+    pub(crate) fn cluster(&self) -> Option<String> {
+        self.state().cluster.clone()
+    }
+
+    /// Takes in that a node belongs to a cluster; the cluster that this client talks to, which is the first.
+    pub(crate) fn learn_cluster(&self, cluster: &str) -> String {
+        self.state().cluster.get_or_insert_with(|| cluster.to_owned()).clone()
     }
 
     /// Takes in that a node could not serve a request: the next try goes elsewhere.

@@ -55,6 +55,8 @@ enum Trouble {
     NoQuorum(String),
     /// It may or may not have taken effect.
     Unknown(String),
+    /// The node belongs to another cluster than the ones before.
+    OtherCluster { expected: String, found: String },
 }
 
 impl<'a> Tries<'a> {
@@ -81,6 +83,9 @@ impl<'a> Tries<'a> {
             let endpoint = self.router.pick().ok_or_else(no_endpoints)?;
             match self.once(&endpoint, &plan(self.elapsed())).await {
                 Ok(said) => return Ok(self.decided(said, endpoint)),
+                Err(Trouble::OtherCluster { expected, found }) => {
+                    return Err(CallError::OtherCluster { endpoint: endpoint.to_string(), expected, found });
+                }
                 Err(trouble) => self.note(&endpoint, &trouble),
             }
             self.pause().await?;
@@ -88,7 +93,14 @@ impl<'a> Tries<'a> {
     }
 
     async fn once(&self, endpoint: &Endpoint, plan: &Plan) -> Result<Said, Trouble> {
-        let said = self.exchange.send(endpoint, &plan.call, self.time_for(plan.wait)).await?;
+        let cluster = self.router.cluster();
+        let said = self.exchange.send(endpoint, &plan.call, cluster.as_deref(), self.time_for(plan.wait)).await?;
+        if let Some(found) = &said.cluster {
+            let expected = self.router.learn_cluster(found);
+            if expected != *found {
+                return Err(Trouble::OtherCluster { expected, found: found.clone() });
+            }
+        }
         if let Some(leader) = &said.leader {
             self.router.learn_leader(leader);
         }
@@ -121,6 +133,7 @@ impl<'a> Tries<'a> {
                 self.troubles.outcome_unknown = true;
                 why
             }
+            Trouble::OtherCluster { found, .. } => found,
         };
         self.troubles.last = format!("{endpoint}: {why}");
         self.say_so_if_it_lasts();

@@ -28,4 +28,16 @@ pub struct ReplicaConfig {
     pub tick_ms: u64,
     /// The most live locks in the namespace `default` (1,000,000).
     pub locks_max: u64,
+    /// A snapshot is taken once so many log entries could be purged behind it (100,000). Raising it lets the log grow
+    /// longer between snapshots.
+    pub snapshot_entries: u64,
+    /// A snapshot is taken once so many bytes of log entries could be purged behind it (16 MiB); also the most that is
+    /// kept for followers that lag. Raising it lets the log grow longer, and a node that was away longer catch up
+    /// without a snapshot.
+    pub snapshot_bytes: u64,
+    /// A snapshot is taken after this time, in milliseconds, if anything could be purged behind it (600,000).
+    pub snapshot_age_ms: u64,
+    /// The most bytes of log that are kept for held locks (64 MiB), or twice what the held locks take, if that is more;
+    /// beyond it the leader logs the oldest ones once more. Raising it spares writes, and makes a restart read more.
+    pub tail_bytes_max: u64,
 }

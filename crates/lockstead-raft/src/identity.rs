@@ -3,7 +3,8 @@
 //! Invariants:
 //! 1. One process at a time uses a data directory.
 //! 2. `starts` is higher than at any start before, durably, before anybody hears of it.
-//! 3. Node id and incarnation never change; a cluster id, once known, never does.
+//! 3. Node id and incarnation never change; a cluster id, once known, changes only by a recovery, and the home of log and
+//!    snapshots with it, in one step.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -21,6 +22,7 @@ const FILE: &str = "identity.json";
 const LOCK_FILE: &str = "lock";
 const LOG_DIR: &str = "log";
 const SNAPSHOT_DIR: &str = "snapshots";
+const HOME_PREFIX: &str = "lineage-";
 
 /// The lineage of a node, shared: empty until the node has joined one.
 pub(crate) type ClusterCell = Arc<OnceLock<ClusterId>>;
@@ -32,6 +34,8 @@ pub(crate) struct Identity {
     node_id: NodeId,
     incarnation: Incarnation,
     starts: u64,
+    /// Where log and snapshots lie: a recovered node's are in a directory of their own.
+    home: Option<String>,
     cluster: ClusterCell,
     /// Held while the file is written.
     part: Mutex<Part>,
@@ -44,6 +48,11 @@ pub(crate) enum SetClusterError {
     /// It is part of another; nothing was changed.
     #[error("this node belongs to cluster {0}")]
     Other(ClusterId),
+    /// It was interrupted while it founded one that begins otherwise; nothing was changed.
+    #[error(
+        "this node was interrupted while it founded a cluster from another backup, or from none: empty its data directory first"
+    )]
+    OtherOrigin,
     /// The disk refuses; the process has to end.
     #[error("{path}: {source}")]
     Io {
@@ -61,8 +70,32 @@ struct Stored {
     node_id: NodeId,
     incarnation: String,
     starts: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    home: Option<String>,
     #[serde(flatten)]
     part: Part,
+}
+
+/// What a lineage that this node founds begins with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    /// Nothing.
+    Nothing,
+    /// The backup with this checksum.
+    Backup(u32),
+}
+
+/// A place for the log and the snapshots of a lineage, in the data directory.
+#[derive(Debug)]
+pub(crate) struct Home {
+    name: String,
+    dir: PathBuf,
+}
+
+impl Home {
+    pub(crate) fn snapshot_dir(&self) -> PathBuf {
+        self.dir.join(SNAPSHOT_DIR)
+    }
 }
 
 /// How far this node has come in its lineage.
@@ -73,6 +106,9 @@ struct Part {
     founder: bool,
     /// It joins as a voter and was not promoted yet.
     joining: bool,
+    /// Checksum of the backup with which its lineage began, or is about to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    restored_from: Option<u32>,
 }
 
 impl Identity {
@@ -81,13 +117,31 @@ impl Identity {
     /// # Errors
     /// [`OpenError`]: in use, of another node, damaged, or refused by the system; nothing was changed then.
     pub(crate) fn open(data_dir: &Path, node_id: NodeId) -> Result<Self, OpenError> {
-        make_dirs(data_dir)?;
+        make_data_dir(data_dir)?;
         let lock = lock(data_dir, node_id)?;
         let mut stored = read(data_dir, node_id)?;
+        make_home(&home_dir(data_dir, stored.home.as_deref()))?;
         stored.starts += 1;
         let file = data_dir.join(FILE);
         write(data_dir, &stored).map_err(|source| OpenError::Io { path: file.clone(), source })?;
         stored.unpack(data_dir, lock).map_err(|why| OpenError::Damaged { file, why })
+    }
+
+    /// Takes a data directory that has a node, whichever, without a start; `None` if there is none. Blocks.
+    ///
+    /// # Errors
+    /// As [`Identity::open`].
+    pub(crate) fn reopen(data_dir: &Path) -> Result<Option<Self>, OpenError> {
+        let file = data_dir.join(FILE);
+        let node_id = match std::fs::read(&file) {
+            Ok(text) => Stored::parse(&text).map(|stored| stored.node_id),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(OpenError::Io { path: file, source }),
+        };
+        let node_id = node_id.map_err(|why| OpenError::Damaged { file: file.clone(), why })?;
+        let lock = lock(data_dir, node_id)?;
+        let stored = read(data_dir, node_id)?;
+        stored.unpack(data_dir, lock).map(Some).map_err(|why| OpenError::Damaged { file, why })
     }
 
     /// Whose directory it is.
@@ -117,12 +171,48 @@ impl Identity {
 
     /// Where the log lies.
     pub(crate) fn log_dir(&self) -> PathBuf {
-        self.dir.join(LOG_DIR)
+        home_dir(&self.dir, self.home.as_deref()).join(LOG_DIR)
     }
 
     /// Where snapshots lie.
     pub(crate) fn snapshot_dir(&self) -> PathBuf {
-        self.dir.join(SNAPSHOT_DIR)
+        home_dir(&self.dir, self.home.as_deref()).join(SNAPSHOT_DIR)
+    }
+
+    /// Makes a place for another lineage, beside the present one; what an interrupted call left is removed. Blocks.
+    ///
+    /// # Errors
+    /// [`OpenError::Io`].
+    pub(crate) fn prepare_home(&self, cluster: ClusterId) -> Result<Home, OpenError> {
+        let io = |source| OpenError::Io { path: self.dir.clone(), source };
+        self.remove_unused_homes().map_err(io)?;
+        let name = format!("{HOME_PREFIX}{cluster}");
+        let dir = self.dir.join(&name);
+        make_home(&dir)?;
+        sync_dir(&dir).and_then(|()| sync_dir(&self.dir)).map_err(io)?;
+        Ok(Home { name, dir })
+    }
+
+    /// A home with an empty log was never moved to.
+    fn remove_unused_homes(&self) -> io::Result<()> {
+        for item in std::fs::read_dir(&self.dir)? {
+            let item = item?;
+            let is_home = item.file_name().to_string_lossy().starts_with(HOME_PREFIX);
+            if is_home && self.home.as_deref() != item.file_name().to_str() && !is_used(&item.path().join(LOG_DIR))? {
+                std::fs::remove_dir_all(item.path())?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes this node the founder of another lineage that lies in `home`, durably and in one step. Blocks.
+    ///
+    /// # Errors
+    /// [`SetClusterError::Io`].
+    pub(crate) fn move_to(&self, home: Home, cluster: ClusterId) -> Result<(), SetClusterError> {
+        let part = Part { founder: true, ..Part::default() };
+        let stored = Stored { home: Some(home.name), ..self.stored(Some(cluster), part) };
+        write(&self.dir, &stored).map_err(|source| SetClusterError::Io { path: self.dir.join(FILE), source })
     }
 
     /// Makes this node part of a lineage, durably. Repeating it is harmless. Blocks.
@@ -143,16 +233,26 @@ impl Identity {
     ///
     /// # Errors
     /// [`SetClusterError`]; a node that joined a lineage founds none.
-    pub(crate) fn found_cluster(&self, cluster: ClusterId) -> Result<(), SetClusterError> {
+    pub(crate) fn found_cluster(&self, cluster: ClusterId, origin: Origin) -> Result<(), SetClusterError> {
+        let restored_from = match origin {
+            Origin::Nothing => None,
+            Origin::Backup(checksum) => Some(checksum),
+        };
         let mut part = self.part.lock().unwrap_or_else(PoisonError::into_inner);
         match self.cluster_id() {
-            Some(_) if part.founder => Ok(()),
+            Some(_) if part.founder && part.restored_from == restored_from => Ok(()),
+            Some(_) if part.founder => Err(SetClusterError::OtherOrigin),
             Some(known) => Err(SetClusterError::Other(known)),
             None => {
-                part.founder = true;
+                *part = Part { founder: true, restored_from, ..*part };
                 self.keep(Some(cluster), *part)
             }
         }
+    }
+
+    /// The checksum of the backup with which its lineage began, if this node founded it from one.
+    pub(crate) fn restored_from(&self) -> Option<u32> {
+        self.part.lock().unwrap_or_else(PoisonError::into_inner).restored_from
     }
 
     /// Whether this node joins as a voter and was not promoted yet.
@@ -174,14 +274,7 @@ impl Identity {
     }
 
     fn keep(&self, cluster: Option<ClusterId>, part: Part) -> Result<(), SetClusterError> {
-        let stored = Stored {
-            version: VERSION,
-            cluster_id: cluster.map(|cluster| cluster.to_string()),
-            node_id: self.node_id,
-            incarnation: self.incarnation.to_string(),
-            starts: self.starts,
-            part,
-        };
+        let stored = self.stored(cluster, part);
         write(&self.dir, &stored).map_err(|source| SetClusterError::Io { path: self.dir.join(FILE), source })?;
         if let Some(cluster) = cluster {
             self.cluster.get_or_init(|| cluster);
@@ -190,11 +283,26 @@ impl Identity {
     }
 }
 
+impl Identity {
+    fn stored(&self, cluster: Option<ClusterId>, part: Part) -> Stored {
+        Stored {
+            version: VERSION,
+            cluster_id: cluster.map(|cluster| cluster.to_string()),
+            node_id: self.node_id,
+            incarnation: self.incarnation.to_string(),
+            starts: self.starts,
+            home: self.home.clone(),
+            part,
+        }
+    }
+}
+
 impl Stored {
     fn new(node_id: NodeId) -> io::Result<Self> {
         let incarnation =
             Incarnation(getrandom::u64().map_err(|error| io::Error::other(error.to_string()))?).to_string();
-        Ok(Self { version: VERSION, cluster_id: None, node_id, incarnation, starts: 0, part: Part::default() })
+        let part = Part::default();
+        Ok(Self { version: VERSION, cluster_id: None, node_id, incarnation, starts: 0, home: None, part })
     }
 
     fn parse(text: &[u8]) -> Result<Self, String> {
@@ -222,6 +330,7 @@ impl Stored {
             node_id: self.node_id,
             incarnation: self.incarnation()?,
             starts: self.starts,
+            home: self.home.clone(),
             cluster: Arc::new(self.cluster_id()?.map_or_else(OnceLock::new, OnceLock::from)),
             part: Mutex::new(self.part),
             _lock: lock,
@@ -229,10 +338,19 @@ impl Stored {
     }
 }
 
-fn make_dirs(data_dir: &Path) -> Result<(), OpenError> {
-    for dir in [data_dir.to_owned(), data_dir.join(LOG_DIR), data_dir.join(SNAPSHOT_DIR)] {
+fn home_dir(data_dir: &Path, home: Option<&str>) -> PathBuf {
+    home.map_or_else(|| data_dir.to_owned(), |home| data_dir.join(home))
+}
+
+fn make_home(dir: &Path) -> Result<(), OpenError> {
+    for dir in [dir.join(LOG_DIR), dir.join(SNAPSHOT_DIR)] {
         std::fs::create_dir_all(&dir).map_err(|source| OpenError::Io { path: dir, source })?;
     }
+    Ok(())
+}
+
+fn make_data_dir(data_dir: &Path) -> Result<(), OpenError> {
+    std::fs::create_dir_all(data_dir).map_err(|source| OpenError::Io { path: data_dir.to_owned(), source })?;
     // A bare name has no parent to speak of but the current directory.
     let parent = data_dir.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     sync_dir(parent).map_err(|source| OpenError::Io { path: parent.to_owned(), source })
@@ -272,14 +390,30 @@ fn read(data_dir: &Path, node_id: NodeId) -> Result<Stored, OpenError> {
 
 /// A log without an identity is a damaged directory, not a new one.
 fn first(data_dir: &Path, node_id: NodeId) -> Result<Stored, OpenError> {
-    for dir in [data_dir.join(LOG_DIR), data_dir.join(SNAPSHOT_DIR)] {
-        let is_used = std::fs::read_dir(&dir).map(|mut items| items.next().is_some());
-        if is_used.map_err(|source| OpenError::Io { path: dir.clone(), source })? {
+    let io = |source| OpenError::Io { path: data_dir.to_owned(), source };
+    let mut homes = vec![data_dir.to_owned()];
+    for item in std::fs::read_dir(data_dir).map_err(io)? {
+        let item = item.map_err(io)?;
+        if item.file_name().to_string_lossy().starts_with(HOME_PREFIX) {
+            homes.push(item.path());
+        }
+    }
+    for dir in homes.iter().flat_map(|home| [home.join(LOG_DIR), home.join(SNAPSHOT_DIR)]) {
+        if is_used(&dir).map_err(io)? {
             let why = format!("it is missing, but {} is not empty", dir.display());
             return Err(OpenError::Damaged { file: data_dir.join(FILE), why });
         }
     }
-    Stored::new(node_id).map_err(|source| OpenError::Io { path: data_dir.join(FILE), source })
+    Stored::new(node_id).map_err(io)
+}
+
+/// Whether anything lies in a directory. One that is missing is empty.
+fn is_used(dir: &Path) -> io::Result<bool> {
+    match std::fs::read_dir(dir) {
+        Ok(mut items) => Ok(items.next().is_some()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 fn write(data_dir: &Path, stored: &Stored) -> io::Result<()> {
@@ -358,14 +492,55 @@ mod tests {
     #[test]
     fn a_founder_keeps_its_first_id_and_a_member_founds_nothing() {
         let dir = tempfile::tempdir().unwrap();
-        open(dir.path(), 1).unwrap().found_cluster(ClusterId(7)).unwrap();
+        open(dir.path(), 1).unwrap().found_cluster(ClusterId(7), Origin::Nothing).unwrap();
         let again = open(dir.path(), 1).unwrap();
-        again.found_cluster(ClusterId(8)).unwrap();
+        again.found_cluster(ClusterId(8), Origin::Nothing).unwrap();
         assert_eq!(again.cluster_id(), Some(ClusterId(7)));
         let member_dir = tempfile::tempdir().unwrap();
         let member = open(member_dir.path(), 2).unwrap();
         member.set_cluster(ClusterId(7)).unwrap();
-        assert!(matches!(member.found_cluster(ClusterId(8)), Err(SetClusterError::Other(ClusterId(7)))));
+        let founded = member.found_cluster(ClusterId(8), Origin::Nothing);
+        assert!(matches!(founded, Err(SetClusterError::Other(ClusterId(7)))));
+    }
+
+    #[test]
+    fn a_founder_that_was_interrupted_goes_on_from_the_same_backup_only() {
+        let dir = tempfile::tempdir().unwrap();
+        open(dir.path(), 1).unwrap().found_cluster(ClusterId(7), Origin::Backup(3)).unwrap();
+        let again = open(dir.path(), 1).unwrap();
+        for origin in [Origin::Nothing, Origin::Backup(4)] {
+            assert!(matches!(again.found_cluster(ClusterId(8), origin), Err(SetClusterError::OtherOrigin)));
+        }
+        again.found_cluster(ClusterId(8), Origin::Backup(3)).unwrap();
+        assert_eq!((again.cluster_id(), again.restored_from()), (Some(ClusterId(7)), Some(3)));
+    }
+
+    #[test]
+    fn a_node_that_moves_to_another_lineage_leaves_the_old_one_where_it_lies() {
+        let dir = tempfile::tempdir().unwrap();
+        let founder = open(dir.path(), 3).unwrap();
+        founder.found_cluster(ClusterId(7), Origin::Nothing).unwrap();
+        std::fs::write(founder.log_dir().join("old"), "x").unwrap();
+        drop(founder);
+        let reopened = Identity::reopen(dir.path()).unwrap().unwrap();
+        assert_eq!((reopened.node_id(), reopened.starts()), (3, 1));
+        // Killed before it moved.
+        drop(reopened.prepare_home(ClusterId(8)).unwrap());
+        let home = reopened.prepare_home(ClusterId(9)).unwrap();
+        reopened.move_to(home, ClusterId(9)).unwrap();
+        drop(reopened);
+        let moved = open(dir.path(), 3).unwrap();
+        assert_eq!((moved.cluster_id(), moved.starts()), (Some(ClusterId(9)), 2));
+        assert!(!is_used(&moved.log_dir()).unwrap() && dir.path().join(LOG_DIR).join("old").is_file());
+        assert!(!dir.path().join(format!("{HOME_PREFIX}{}", ClusterId(8))).exists());
+        assert!(dir.path().join(format!("{HOME_PREFIX}{}", ClusterId(9))).join(LOG_DIR).is_dir());
+    }
+
+    #[test]
+    fn a_directory_without_a_node_is_not_reopened_and_not_made() {
+        let dir = tempfile::tempdir().unwrap();
+        assert!(Identity::reopen(&dir.path().join("none")).unwrap().is_none());
+        assert!(!dir.path().join("none").exists());
     }
 
     #[test]
@@ -390,10 +565,12 @@ mod tests {
             std::fs::write(dir.path().join(FILE), text).unwrap();
             assert!(matches!(open(dir.path(), 1), Err(OpenError::Damaged { .. })), "{text}");
         }
-        let dir = tempfile::tempdir().unwrap();
-        std::fs::create_dir_all(dir.path().join(LOG_DIR)).unwrap();
-        std::fs::write(dir.path().join(LOG_DIR).join("db"), "x").unwrap();
-        let error = open(dir.path(), 1).unwrap_err();
-        assert!(matches!(&error, OpenError::Damaged { file, .. } if file.ends_with(FILE)), "{error}");
+        for log_dir in [LOG_DIR.to_owned(), format!("{HOME_PREFIX}7/{LOG_DIR}")] {
+            let dir = tempfile::tempdir().unwrap();
+            std::fs::create_dir_all(dir.path().join(&log_dir)).unwrap();
+            std::fs::write(dir.path().join(&log_dir).join("db"), "x").unwrap();
+            let error = open(dir.path(), 1).unwrap_err();
+            assert!(matches!(&error, OpenError::Damaged { file, .. } if file.ends_with(FILE)), "{error}");
+        }
     }
 }

@@ -6,11 +6,12 @@ use openraft::async_runtime::WatchReceiver as _;
 use tokio::time::{Instant, sleep};
 
 use crate::identity::SetClusterError;
-use crate::node::Node;
-use crate::peer::{JoinAnswer, JoinCall, JoinStep, ask_to_join};
+use crate::node::{Node, member, stop};
+use crate::peer::{JoinAnswer, JoinCall, JoinStep, MembersCall, PeerService as _, ask_about_members, ask_to_join};
 use crate::platform::Platform;
-use crate::replica::{JoinAs, JoinError};
+use crate::replica::{JoinAs, JoinError, StopReason};
 use crate::store::Machine;
+use crate::types::Member;
 
 /// How long one call to a member may take.
 const CALL_TIME_MAX: Duration = Duration::from_secs(5);
@@ -18,6 +19,8 @@ const CALL_TIME_MAX: Duration = Duration::from_secs(5);
 const TRY_TIME_MAX: Duration = Duration::from_mins(1);
 /// How long to wait before a member is asked once more.
 const ASK_AGAIN_AFTER: Duration = Duration::from_millis(50);
+/// How long to wait before the leader is told of this start once more.
+const ANNOUNCE_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
 impl<P: Platform> Node<P> {
     /// Asks to be taken in; see [`crate::Replica::join`].
@@ -49,7 +52,7 @@ impl<P: Platform> Node<P> {
                     sleep(ASK_AGAIN_AFTER).await;
                 }
                 other @ JoinAnswer::Accepted { .. } => return Err(not_yet(&other)),
-                JoinAnswer::Refused { text } => return Err(JoinError::Refused(text)),
+                JoinAnswer::Refused { text } | JoinAnswer::Removed { text } => return Err(JoinError::Refused(text)),
             }
         }
         Err(JoinError::NotYet("it was not promoted in time".to_owned()))
@@ -67,12 +70,53 @@ impl<P: Platform> Node<P> {
                 }
                 Ok(JoinAnswer::NotLeader { .. }) => "no leader is known".clone_into(&mut last),
                 Ok(JoinAnswer::TryAgain { text }) => last = text,
+                Ok(JoinAnswer::Removed { text }) => return Err(self.removed(text)),
                 Ok(JoinAnswer::Refused { text }) => return Err(JoinError::Refused(text)),
                 Ok(answer) => return Ok(answer),
                 Err(why) => last = format!("{address}: {why}"),
             }
         }
         Err(JoinError::NotYet(last))
+    }
+
+    /// A node that was a member ends as a removed one; an empty node under a used id is refused.
+    fn removed(&self, text: String) -> JoinError {
+        if self.knows_members() {
+            stop(&self.stop_reason, StopReason::Removed(text.clone()));
+        }
+        JoinError::Refused(text)
+    }
+
+    /// Tells the leader of this start until the membership records it: peers of later days shall know it, too.
+    pub(crate) async fn announce_start(&self) {
+        let mut metrics = self.raft.server_metrics();
+        loop {
+            match member(&self.raft, self.identity.node_id()) {
+                Some(known) if self.is_recorded_in(&known) => return,
+                Some(_) if self.standing.votes() => self.try_to_announce().await,
+                _ => {}
+            }
+            tokio::select! {
+                changed = metrics.changed() => if changed.is_err() { return },
+                () = sleep(ANNOUNCE_AGAIN_AFTER) => {}
+            }
+        }
+    }
+
+    fn is_recorded_in(&self, known: &Member) -> bool {
+        let own = self.own_member();
+        known.incarnation == own.incarnation && (known.starts, &known.version) == (own.starts, &own.version)
+    }
+
+    async fn try_to_announce(&self) {
+        let (me, leader) = (self.identity.node_id(), self.router.leader());
+        let call = MembersCall::Announce { node_id: me, member: self.own_member() };
+        let answered = match leader.and_then(|id| Some((id, member(&self.raft, id)?))) {
+            Some((id, _)) if id == me => Ok(self.service().members(call).await),
+            Some((id, leader)) => ask_about_members(&self.dialer, id, &leader, &call, CALL_TIME_MAX).await,
+            None => return,
+        };
+        tracing::debug!(?answered, "told the leader of this start");
     }
 
     fn join_call(&self, step: JoinStep) -> JoinCall {
@@ -96,7 +140,7 @@ impl<P: Platform> Node<P> {
 
 fn not_yet(answer: &JoinAnswer) -> JoinError {
     match answer {
-        JoinAnswer::Refused { text } => JoinError::Refused(text.clone()),
+        JoinAnswer::Refused { text } | JoinAnswer::Removed { text } => JoinError::Refused(text.clone()),
         JoinAnswer::TryAgain { text } => JoinError::NotYet(text.clone()),
         JoinAnswer::NotCaughtUp => JoinError::NotYet("it has not caught up".to_owned()),
         JoinAnswer::Accepted { .. } | JoinAnswer::Promoted => {

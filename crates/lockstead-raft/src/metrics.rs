@@ -10,6 +10,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::{Registry, Unit};
 
+use crate::compaction_metrics::CompactionMetrics;
 use crate::store::StoreMetrics;
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -31,6 +32,7 @@ pub(crate) struct ReplicaMetrics {
     pub(crate) commit_seconds: Histogram,
     pub(crate) batch_records: Histogram,
     pub(crate) store: StoreMetrics,
+    pub(crate) compaction: CompactionMetrics,
 }
 
 impl ReplicaMetrics {
@@ -47,6 +49,7 @@ impl ReplicaMetrics {
             commit_seconds: Histogram::new(exponential_buckets(0.000_1, 2.0, 16)),
             batch_records: Histogram::new(exponential_buckets(1.0, 2.0, 12)),
             store: StoreMetrics::new(),
+            compaction: CompactionMetrics::default(),
         }
     }
 
@@ -95,10 +98,11 @@ impl ReplicaMetrics {
         registry.register("batch_records", "Records per batch", self.batch_records.clone());
         registry.register_with_unit(
             "log_sync",
-            "Time of one flush and sync of the log",
+            "Time of one write and sync of the log's journal",
             Unit::Seconds,
             self.store.sync_seconds.clone(),
         );
         registry.register("log_group_size", "Writes made durable by one sync", self.store.group_size.clone());
+        self.compaction.register(registry);
     }
 }

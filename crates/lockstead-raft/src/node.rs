@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use lockstead_core::{ClusterId, HolderView, Incarnation, Limits, LockKey, LockView, NodeId, Op};
+use lockstead_core::{ClusterId, HolderView, Limits, LockKey, LockView, NodeId, Op};
 use openraft::Instant as _;
 use openraft::async_runtime::WatchReceiver as _;
 use prometheus_client::registry::Registry;
@@ -14,17 +14,22 @@ use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::compaction::{Compaction, CompactionLimits};
 use crate::config::ReplicaConfig;
-use crate::identity::{Identity, SetClusterError};
+use crate::identity::{Identity, Origin, SetClusterError};
 use crate::local_clock::LocalClock;
+use crate::members::finish_joint_changes;
 use crate::metrics::ReplicaMetrics;
 use crate::office::Ground;
 use crate::offices::Offices;
 use crate::peer::{Dialer, NodeCard, PeerNetworkFactory, PeerServer, RaftHandle, RequestLinks};
+use crate::plant;
 use crate::platform::{Host, Platform};
 use crate::replica::{BootstrapError, NotReady, OpenError, Reply, StopReason, SubmitError};
+use crate::restating::RestatingRule;
 use crate::router::Router;
 use crate::service::Service;
+use crate::standing::{Standing, Watchman};
 use crate::start::{Files, card, dialer, start_raft};
 use crate::store::{LogStore, Machine, StateMachine};
 use crate::term::quorum;
@@ -43,7 +48,11 @@ pub(crate) struct Node<P: Platform> {
     pub(crate) dialer: Dialer,
     pub(crate) metrics: ReplicaMetrics,
     pub(crate) bootstrapping: AtomicBool,
-    stop_reason: watch::Sender<Option<StopReason>>,
+    pub(crate) standing: Standing,
+    card: NodeCard,
+    /// openraft takes one change of membership at a time.
+    changing: Arc<tokio::sync::Mutex<()>>,
+    pub(crate) stop_reason: watch::Sender<Option<StopReason>>,
     stopping: CancellationToken,
     tasks: TaskTracker,
 }
@@ -51,19 +60,22 @@ pub(crate) struct Node<P: Platform> {
 impl Node<Host> {
     /// Opens the data directory and starts every task of the node.
     pub(crate) async fn open(config: ReplicaConfig, listener: TcpListener) -> Result<Arc<Self>, OpenError> {
+        plant::sow()?;
         let metrics = ReplicaMetrics::new();
         let stop_reason = watch::Sender::new(None);
         let files = Files::open(&config, &metrics, &stop_reason).await?;
         let identity = Arc::new(files.identity);
         let platform = Arc::new(Host);
-        let card = card(&identity, platform.as_ref());
-        let dialer = dialer(&config, &identity, card, &stop_reason);
+        let card = card(&identity, platform.as_ref(), &files.log, &files.machine).await?;
+        let standing = Standing::new(identity.node_id(), stop_reason.clone());
+        let dialer = dialer(&config, &identity, card, &standing);
         let network = PeerNetworkFactory::new(dialer.clone());
         let raft = start_raft::<Host>(&config, network, files.log.clone(), files.machine.clone()).await?;
         let storage = (files.log, files.machine);
-        let node = Self::assemble(config, platform, identity, raft, storage, dialer, metrics, stop_reason);
+        let names = (card, standing, dialer);
+        let node = Self::assemble(config, platform, identity, raft, storage, names, metrics, stop_reason);
         node.check_addresses()?;
-        node.start_tasks(listener, card);
+        node.start_tasks(listener);
         Ok(node)
     }
 
@@ -74,12 +86,13 @@ impl Node<Host> {
         identity: Arc<Identity>,
         raft: Raft,
         (log, machine): (LogStore, StateMachine),
-        dialer: Dialer,
+        (card, standing, dialer): (NodeCard, Standing, Dialer),
         metrics: ReplicaMetrics,
         stop_reason: watch::Sender<Option<StopReason>>,
     ) -> Arc<Self> {
         let stopping = CancellationToken::new();
         let local_clock = LocalClock::start();
+        let restating = RestatingRule::new(log.clone(), config.tail_bytes_max);
         let ground = Ground {
             platform: Arc::clone(&platform),
             raft: raft.clone(),
@@ -89,6 +102,7 @@ impl Node<Host> {
             tick_ms: config.tick_ms,
             gap_max: Duration::from_millis(config.election_max_ms),
             metrics: metrics.clone(),
+            restating: restating.clone(),
         };
         let (offices, office) = Offices::new(ground, stop_reason.clone());
         let tasks = TaskTracker::new();
@@ -98,6 +112,7 @@ impl Node<Host> {
             raft: raft.clone(),
             links: RequestLinks::new(dialer.clone(), tasks.clone(), stopping.clone()),
             local_clock,
+            restating,
             office,
             draining: CancellationToken::new(),
             last_number: Arc::new(AtomicU64::new(0)),
@@ -114,36 +129,85 @@ impl Node<Host> {
             dialer,
             metrics,
             bootstrapping,
+            standing,
+            card,
+            changing: Arc::default(),
             stop_reason,
             stopping,
             tasks,
         })
     }
 
-    fn start_tasks(&self, listener: TcpListener, card: NodeCard) {
-        let (identity, raft) = (Arc::clone(&self.identity), self.raft.clone());
-        let may_vote =
+    fn start_tasks(self: &Arc<Self>, listener: TcpListener) {
+        let (identity, raft, standing) = (Arc::clone(&self.identity), self.raft.clone(), self.standing.clone());
+        let is_member =
             move || member(&raft, identity.node_id()).is_some_and(|me| me.incarnation == identity.incarnation());
-        let port = RaftHandle { raft: self.raft.clone(), may_vote: Arc::new(may_vote) };
-        let service = Service {
-            card,
-            identity: Arc::clone(&self.identity),
-            raft: self.raft.clone(),
-            router: self.router.clone(),
-            changing: Arc::default(),
-        };
+        let may_vote = Arc::new(move || standing.votes() && is_member());
+        let heard = self.standing.clone();
+        let port = RaftHandle { raft: self.raft.clone(), may_vote, heard: Arc::new(move || heard.heard_leader()) };
         let (tracker, stop) = (self.tasks.clone(), self.stopping.clone());
-        PeerServer { service, raft: port, seen: self.dialer.seen_starts(), tracker, stop }.spawn(listener);
+        let (service, seen) = (self.service(), self.dialer.seen_starts());
+        PeerServer { service, raft: port, seen, tracker, stop }.spawn(listener);
+        let watchman = Watchman {
+            standing: self.standing.clone(),
+            raft: self.raft.clone(),
+            machine: self.machine.clone(),
+            dialer: self.dialer.clone(),
+            silence_max: Duration::from_millis(2 * self.config.election_max_ms),
+        };
+        let stop = self.stopping.clone();
+        self.tasks.spawn(async move { stop.run_until_cancelled(watchman.run()).await });
+        let finisher = finish_joint_changes(self.raft.clone(), Arc::clone(&self.changing));
+        let stop = self.stopping.clone();
+        self.tasks.spawn(async move { stop.run_until_cancelled(finisher).await });
+        let (node, stop) = (Arc::clone(self), self.stopping.clone());
+        self.tasks.spawn(async move { stop.run_until_cancelled(node.announce_start()).await });
         let (counters, stop_reason) = (self.metrics.clone(), self.stop_reason.clone());
-        self.tasks.spawn(watch_raft(self.raft.clone(), counters, stop_reason, self.stopping.clone()));
+        self.tasks.spawn(watch_raft(self.raft.clone(), self.machine.clone(), counters, stop_reason, self.stopping.clone()));
+        self.tasks.spawn(self.compaction().run(self.stopping.clone()));
     }
 }
 
 impl<P: Platform> Node<P> {
+    fn compaction(&self) -> Compaction {
+        let config = &self.config;
+        Compaction {
+            raft: self.raft.clone(),
+            log: self.log.clone(),
+            machine: self.machine.clone(),
+            limits: CompactionLimits {
+                entries: config.snapshot_entries,
+                bytes: config.snapshot_bytes,
+                age: Duration::from_millis(config.snapshot_age_ms),
+            },
+            reach: Duration::from_millis(config.election_max_ms),
+            data_dir: config.data_dir.clone(),
+            metrics: self.metrics.clone(),
+        }
+    }
+
+    /// This node as its peers see it.
+    pub(crate) fn service(&self) -> Service<P> {
+        Service {
+            card: self.card,
+            identity: Arc::clone(&self.identity),
+            raft: self.raft.clone(),
+            log: self.log.clone(),
+            machine: self.machine.clone(),
+            dialer: self.dialer.clone(),
+            standing: self.standing.clone(),
+            router: self.router.clone(),
+            election_max: Duration::from_millis(self.config.election_max_ms),
+            changing: Arc::clone(&self.changing),
+        }
+    }
+
     /// A member at other addresses would lead and not be found.
     fn check_addresses(&self) -> Result<(), OpenError> {
-        let own = self.own_member();
-        match member(&self.raft, self.identity.node_id()) {
+        let (own, me) = (self.own_member(), self.identity.node_id());
+        match member(&self.raft, me) {
+            // It may have been moved while it was down: the others know.
+            _ if self.raft.voter_ids().any(|id| id != me) => Ok(()),
             Some(known)
                 if known.incarnation == own.incarnation && (&known.api, &known.peer) != (&own.api, &own.peer) =>
             {
@@ -180,7 +244,7 @@ impl<P: Platform> Node<P> {
             return Err(BootstrapError("it belongs to a cluster already".to_owned()));
         }
         let cluster = ClusterId(self.platform.random());
-        let founded = self.keep(move |identity| identity.found_cluster(cluster)).await;
+        let founded = self.keep(move |identity| identity.found_cluster(cluster, Origin::Nothing)).await;
         founded.map_err(|why| BootstrapError(why.to_string()))?;
         let members = std::collections::BTreeMap::from([(self.identity.node_id(), self.own_member())]);
         self.raft.initialize(members).await.map_err(|why| BootstrapError(why.to_string()))?;
@@ -194,6 +258,8 @@ impl<P: Platform> Node<P> {
             api: self.config.advertise_api.clone(),
             incarnation: self.identity.incarnation(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
+            starts: self.card.starts,
+            process: self.card.process,
         }
     }
 
@@ -222,6 +288,9 @@ impl<P: Platform> Node<P> {
         }
         if !self.is_voter() {
             return Err(NotReady::NotVoter);
+        }
+        if let Some(doubt) = self.standing.doubt() {
+            return Err(NotReady::Doubted(doubt));
         }
         if !self.machine.with(Machine::is_complete) {
             return Err(NotReady::CatchingUp);
@@ -331,11 +400,6 @@ pub(crate) fn member(raft: &Raft, node_id: NodeId) -> Option<Member> {
     raft.server_metrics().borrow_watched().membership_config.membership().get_node(&node_id).cloned()
 }
 
-/// With which data directory a node is a member.
-pub(crate) fn member_incarnation(raft: &Raft, node_id: NodeId) -> Option<Incarnation> {
-    member(raft, node_id).map(|member| member.incarnation)
-}
-
 /// Keeps the first reason to stop.
 pub(crate) fn stop(stop_reason: &watch::Sender<Option<StopReason>>, reason: StopReason) {
     stop_reason.send_if_modified(|known| {
@@ -351,6 +415,7 @@ pub(crate) fn stop(stop_reason: &watch::Sender<Option<StopReason>>, reason: Stop
 /// Counts changes of leader and ends the node when openraft has stopped by itself.
 async fn watch_raft(
     raft: Raft,
+    machine: StateMachine,
     counters: ReplicaMetrics,
     stop_reason: watch::Sender<Option<StopReason>>,
     stopping: CancellationToken,
@@ -364,7 +429,8 @@ async fn watch_raft(
         };
         if let Err(why) = running {
             if !stopping.is_cancelled() {
-                stop(&stop_reason, StopReason::Fatal(format!("openraft stopped: {why}")));
+                let storage = machine.fault().map(|fault| StopReason::Storage(fault.to_owned()));
+                stop(&stop_reason, storage.unwrap_or_else(|| StopReason::Fatal(format!("openraft stopped: {why}"))));
             }
             return;
         }

@@ -16,23 +16,25 @@ use std::time::Duration;
 
 use lockstead_core::lease_clock::ClockReading;
 use lockstead_core::{
-    Applied, Arbiter, Drain, GiveBack, LeaseClock, LeaseTime, Limits, LocalTime, LockKey, Now, Op, Request,
-    RequestNumber,
+    Arbiter, Drain, GiveBack, LeaseClock, LeaseTime, Limits, LocalTime, LockKey, Now, Op, Request, RequestNumber,
 };
 use openraft::ReadPolicy;
-use openraft::error::{ClientWriteError, Fatal};
+use openraft::error::Fatal;
 use openraft::impls::ProgressResponder;
 use tokio::sync::mpsc;
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
 
 use crate::linger::Linger;
 use crate::local_clock::LocalClock;
 use crate::metrics::ReplicaMetrics;
+use crate::plant::{self, Plant, planted};
 use crate::platform::{ClockPair, Platform};
+use crate::restating::RestatingRule;
 use crate::store::StateMachine;
 use crate::term::{Term, TermLost, quorum};
 use crate::ticket::{Decision, Delivery, Letter, Note, Ticket};
-use crate::types::{BatchBytes, EntryApplied, Raft, TypeConfig};
+use crate::types::{BatchBytes, Raft, TypeConfig};
+use crate::verdict::{Verdict, verdict};
 
 /// How long to wait before another quorum round is asked for after one that failed.
 const QUORUM_RETRY: Duration = Duration::from_millis(20);
@@ -50,6 +52,7 @@ pub(crate) struct Ground<P: Platform> {
     /// The maximum election timeout: the most lease time earned between two quorum answers.
     pub(crate) gap_max: Duration,
     pub(crate) metrics: ReplicaMetrics,
+    pub(crate) restating: RestatingRule,
 }
 
 /// Why an office ended.
@@ -101,7 +104,7 @@ impl<P: Platform> Office<P> {
     /// Takes office in `term`: every earlier entry is applied here and a quorum answered in this very term before the
     /// clock's origin is read.
     pub(crate) async fn open(ground: Arc<Ground<P>>, mut term: Term, mailbox: Mailbox) -> Result<Self, OfficeEnd> {
-        loop {
+        while !planted(Plant::OfficeOpensEarly) {
             let round = ground.raft.ensure_linearizable(ReadPolicy::ReadIndex);
             match term.hold(round).await? {
                 Ok(read) if **read.committed_leader_id() == term.number() => break,
@@ -120,6 +123,7 @@ impl<P: Platform> Office<P> {
             assert!(state.is_complete(), "a leader that applied all committed entries has passed built_at");
             state.table.time()
         });
+        let base = if planted(Plant::LeaseRestarts) { LeaseTime(0) } else { base };
         let gap_max_us = u64::try_from(ground.gap_max.as_micros()).unwrap_or(u64::MAX);
         ground.metrics.offices.inc();
         Self {
@@ -166,6 +170,7 @@ impl<P: Platform> Office<P> {
                 }
             }
             None if drain.answers.is_empty() => {}
+            None if planted(Plant::StaleDenial) => self.deliver(drain),
             None => {
                 self.quorum_round().await?;
                 self.deliver(drain);
@@ -179,7 +184,7 @@ impl<P: Platform> Office<P> {
 
     async fn receive(&mut self) -> Result<(), OfficeEnd> {
         let before = self.tickets.len();
-        if !self.arbiter.has_pending() {
+        if !self.arbiter.has_pending() && !self.has_to_restate() {
             self.await_news().await?;
         }
         self.take_letters();
@@ -191,6 +196,10 @@ impl<P: Platform> Office<P> {
             self.take_note(note);
         }
         Ok(())
+    }
+
+    fn has_to_restate(&self) -> bool {
+        self.ground.machine.with(|state| self.ground.restating.due(state)).is_some()
     }
 
     fn take_letters(&mut self) {
@@ -265,10 +274,15 @@ impl<P: Platform> Office<P> {
                 self.tickets.remove(&number);
             }
             Note::GiveBack(give_back) => self.submit_give_back(give_back),
+            // The next look at the log finds it.
+            Note::Restate => {}
         }
     }
 
     fn submit_give_back(&mut self, give_back: GiveBack) {
+        if planted(Plant::DeadWaiterGranted) {
+            return;
+        }
         let now = self.ground.local_clock.now();
         // Numbers from the top down cannot meet those of letters, which count from 1 up.
         self.notes_numbered += 1;
@@ -294,8 +308,12 @@ impl<P: Platform> Office<P> {
     fn decide(&mut self) -> Drain {
         loop {
             let drain = self.decide_once();
+            if planted(Plant::WithdrawnProposed) {
+                // Long enough for a request to be withdrawn in between now and then.
+                std::thread::sleep(plant::PROPOSE_LAG);
+            }
             let withdrawn = self.mark_logged(&drain);
-            if withdrawn.is_empty() {
+            if withdrawn.is_empty() || planted(Plant::WithdrawnProposed) {
                 return drain;
             }
             // Nothing was proposed yet, so what was decided together with a request that is gone is decided again.
@@ -316,7 +334,10 @@ impl<P: Platform> Office<P> {
         self.decided_at = self.clocks;
         let tick_due = self.last_batch.elapsed() >= Duration::from_millis(self.ground.tick_ms);
         let Self { ground, arbiter, .. } = self;
-        ground.machine.with(|state| arbiter.decide(&state.table, now, tick_due, &mut || ground.platform.token()))
+        ground.machine.with(|state| {
+            let restating = ground.restating.due(state);
+            arbiter.decide(&state.table, now, tick_due, restating, &mut || ground.platform.token())
+        })
     }
 
     /// Marks what the drain is about to propose; gives the requests that were withdrawn before.
@@ -344,7 +365,12 @@ impl<P: Platform> Office<P> {
         self.clocks = clocks;
         let (quorum_age, sole_voter) = quorum(&self.ground.raft);
         let quorum_age_us = quorum_age.map(|age| u64::try_from(age.as_micros()).unwrap_or(u64::MAX));
-        self.clock.issue(ClockReading { elapsed_us: self.elapsed_us, quorum_age_us, sole_voter })
+        let issued = self.clock.issue(ClockReading { elapsed_us: self.elapsed_us, quorum_age_us, sole_voter });
+        if planted(Plant::LeaseRestarts) || planted(Plant::OfficeOpensEarly) {
+            // Either clock starts behind the table, whose time never falls.
+            return self.ground.machine.with(|state| state.table.time()).max(issued);
+        }
+        issued
     }
 
     // ---- what makes a decision stand
@@ -354,7 +380,14 @@ impl<P: Platform> Office<P> {
         let (responder, answer) = ProgressResponder::<TypeConfig, _>::complete_only();
         let write = self.ground.raft.write(BatchBytes(batch.into()));
         write.with_leader(self.term.committed()).responder(responder).await.map_err(|why| fatal(&why))?;
-        let answer = self.hold(answer).await?;
+        let answer = if planted(Plant::BatchGivenUp) {
+            let Ok(answer) = self.hold(timeout(plant::BATCH_PATIENCE, answer)).await? else {
+                return Ok(Proposal::Refused);
+            };
+            answer
+        } else {
+            self.hold(answer).await?
+        };
         self.ground.metrics.commit_seconds.observe(started.elapsed().as_secs_f64());
         let Ok(answer) = answer else {
             return Err(OfficeEnd::Fatal("openraft dropped a batch without an answer".to_owned()));
@@ -416,14 +449,18 @@ impl<P: Platform> Office<P> {
         let decided_at = self.decided_at;
         self.linger.answered(drain.answers.len(), self.mailbox.letters.len());
         self.ground.metrics.expiries.inc_by(drain.expired);
+        self.ground.metrics.compaction.restated.inc_by(drain.restated);
         for answer in drain.answers {
             self.ground.metrics.count(&answer);
             let Some((ticket, lock)) = self.tickets.remove(&answer.number) else {
                 continue;
             };
+            let proposed_all_the_same = planted(Plant::WithdrawnProposed) && ticket.is_withdrawn();
             let decision = Decision { outcome: answer.outcome, waited_ms: answer.waited_ms, decided_at };
             let Err(Delivery::Decided(unread)) = ticket.deliver(Delivery::Decided(decision)) else { continue };
-            if let Some(give_back) = unread.outcome.give_back(&lock) {
+            if let Some(give_back) = unread.outcome.give_back(&lock)
+                && !proposed_all_the_same
+            {
                 self.submit_give_back(give_back);
             }
         }
@@ -452,47 +489,10 @@ impl<P: Platform> Office<P> {
     }
 }
 
-/// What openraft's answer says of a batch.
-#[derive(Debug, PartialEq, Eq)]
-enum Verdict {
-    Applied,
-    Refused,
-    /// It may still commit.
-    Unknown,
-}
-
-/// Surely refused is only what openraft did not append, and what was applied and found void.
-fn verdict(answer: &Result<EntryApplied, ClientWriteError<TypeConfig>>) -> Verdict {
-    match answer {
-        Ok(EntryApplied(Applied::Done)) => Verdict::Applied,
-        Ok(EntryApplied(Applied::Void)) | Err(ClientWriteError::ForwardToLeader(_)) => Verdict::Refused,
-        Err(_) => Verdict::Unknown,
-    }
-}
-
 fn count(records: usize) -> f64 {
     f64::from(u32::try_from(records).unwrap_or(u32::MAX))
 }
 
 fn fatal(why: &Fatal<TypeConfig>) -> OfficeEnd {
     OfficeEnd::Fatal(format!("openraft stopped: {why}"))
-}
-
-#[cfg(test)]
-mod tests {
-    use openraft::error::ForwardToLeader;
-
-    use super::*;
-
-    #[test]
-    fn only_what_was_not_appended_or_is_void_is_surely_refused() {
-        let verdicts = [
-            Ok(EntryApplied(Applied::Done)),
-            Ok(EntryApplied(Applied::Void)),
-            Err(ClientWriteError::ForwardToLeader(ForwardToLeader::empty())),
-            Err(ClientWriteError::LogEntryDiscarded(ForwardToLeader::empty())),
-        ]
-        .map(|answer| verdict(&answer));
-        assert_eq!(verdicts, [Verdict::Applied, Verdict::Refused, Verdict::Refused, Verdict::Unknown]);
-    }
 }

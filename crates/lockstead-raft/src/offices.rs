@@ -50,6 +50,14 @@ impl<P: Platform> Offices<P> {
         }
     }
 
+    /// Nobody gets a lock for a while after a restore or a recovery; that must not look like a fault.
+    fn announce_hold_off(&self) {
+        let hold_off_ms = self.ground.machine.with(|state| state.table.no_grant_before().ms_since(state.table.time()));
+        if hold_off_ms > 0 {
+            tracing::warn!(hold_off_ms, "nothing is granted yet: holders from before may still count on their locks");
+        }
+    }
+
     async fn serve(&self, term: Term) -> OfficeEnd {
         let (letters_in, letters) = mpsc::channel(LETTERS_MAX);
         let (notes_in, notes) = mpsc::unbounded_channel();
@@ -59,6 +67,7 @@ impl<P: Platform> Offices<P> {
             Err(end) => return end,
         };
         tracing::info!(term = number, "took office");
+        self.announce_hold_off();
         self.door.send_replace(Some(OfficeDoor { term: number, letters: letters_in, notes: notes_in }));
         let end = office.serve().await;
         self.door.send_replace(None);

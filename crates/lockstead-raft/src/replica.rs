@@ -8,9 +8,14 @@ use lockstead_core::{ClusterId, LockKey, LockView, NodeId, Op, Outcome};
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 
+use crate::backup::Backup;
 use crate::config::ReplicaConfig;
+use crate::lineage::{Begun, NewLineage};
+use crate::members::{MemberError, MemberReply, MemberRequest};
 use crate::node::Node;
 use crate::platform::Host;
+use crate::restore::RestoreError;
+use crate::snapshot_now::{SnapshotError, SnapshotTaken};
 use crate::view::{ClusterView, LeaderView};
 
 /// Why a data directory cannot be opened.
@@ -57,6 +62,14 @@ pub enum OpenError {
         api: String,
         /// Where peers would reach it.
         peer: String,
+    },
+    /// The fault that is to be planted does not exist; only builds with debug assertions look for one (exit 2).
+    #[error("LOCKSTEAD_PLANT: {said:?} is no fault; allowed: {allowed}")]
+    Plant {
+        /// What the variable says.
+        said: String,
+        /// What it may say.
+        allowed: String,
     },
     /// The disk refuses (exit 11).
     #[error("{path}: {source}")]
@@ -125,6 +138,9 @@ pub enum NotReady {
     /// It does not vote.
     #[error("this node is not a voter")]
     NotVoter,
+    /// A voter takes it for another node, or for an older copy of itself.
+    #[error("this node's identity is in doubt: {0}")]
+    Doubted(String),
     /// It has not replayed enough of the log.
     #[error("this node is still catching up with the log")]
     CatchingUp,
@@ -139,6 +155,12 @@ pub enum StopReason {
     /// A write or sync failed (exit 11).
     #[error("storage failed: {0}")]
     Storage(String),
+    /// Its cluster has removed it (exit 12).
+    #[error("this node was removed from its cluster, and its id is never used again: {0}")]
+    Removed(String),
+    /// Its cluster reaches it at other addresses (exit 2).
+    #[error("{0}")]
+    Moved(String),
     /// Its identity was refused by its cluster (exit 13).
     #[error("the identity of this node was refused: {0}")]
     Identity(String),
@@ -196,6 +218,23 @@ impl Replica {
         self.node.join(peers, join_as).await
     }
 
+    /// Whether this node's log or snapshot holds a membership: it is, or was, a member of a cluster.
+    #[must_use]
+    pub fn knows_members(&self) -> bool {
+        self.node.knows_members()
+    }
+
+    /// Has the leader, wherever it is, change the membership or who leads; takes `wait_ms` and 5 s at most.
+    ///
+    /// Repeating a request is harmless: what has taken effect is answered with success and changes nothing. Dropping
+    /// the future does not undo a change that was begun.
+    ///
+    /// # Errors
+    /// [`MemberError`].
+    pub async fn change_members(&self, request: MemberRequest) -> Result<MemberReply, MemberError> {
+        self.node.change_members(request).await
+    }
+
     /// Carries a request to the leader, wherever it is, and waits for its outcome, `time_left` at most.
     ///
     /// Dropping the future withdraws the request: it is not decided later, or its grant is given back.
@@ -212,6 +251,44 @@ impl Replica {
     /// [`SubmitError::CatchingUp`].
     pub fn read_stale(&self, lock: &LockKey) -> Result<Option<LockView>, SubmitError> {
         self.node.read_stale(lock)
+    }
+
+    /// Has the leader log every live record once more, takes a snapshot here and purges the log behind it, in `time_max`
+    /// at most. Repeating it is harmless; dropping the future leaves what was begun going on.
+    ///
+    /// # Errors
+    /// [`SnapshotError`].
+    pub async fn snapshot(&self, time_max: Duration) -> Result<SnapshotTaken, SnapshotError> {
+        self.node.snapshot(time_max).await
+    }
+
+    /// Founds a cluster of this node alone that goes on from a backup, without any hold. A cancelled or failed call may
+    /// be repeated with the same backup.
+    ///
+    /// # Errors
+    /// [`RestoreError`] if the backup does not do, or if the node belongs to a cluster already.
+    pub async fn restore(&self, backup: &Backup, lineage: NewLineage) -> Result<Begun, RestoreError> {
+        self.node.restore(backup, lineage).await
+    }
+
+    /// [`Backup::checksum`] of the backup with which this node founded its cluster, if it did so from one.
+    #[must_use]
+    pub fn restored_from(&self) -> Option<u32> {
+        self.node.identity.restored_from()
+    }
+
+    /// What this node has to give to a backup now: no hold is in it.
+    ///
+    /// # Errors
+    /// [`SubmitError::CatchingUp`].
+    pub fn back_up(&self) -> Result<Backup, SubmitError> {
+        self.node.back_up()
+    }
+
+    /// Its inner parts.
+    #[cfg(test)]
+    pub(crate) fn node(&self) -> &Node<Host> {
+        &self.node
     }
 
     /// This node's view of the cluster. Never blocks.

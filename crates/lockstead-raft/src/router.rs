@@ -15,6 +15,7 @@ use crate::local_clock::LocalClock;
 use crate::peer::{ForwardAnswer, LinkError, RequestLinks};
 use crate::platform::{ClockPair, Platform};
 use crate::replica::{Reply, SubmitError};
+use crate::restating::RestatingRule;
 use crate::ticket::{Claim, Decision, Delivery, Letter, Note, pair};
 use crate::types::{Member, Raft};
 
@@ -42,6 +43,7 @@ pub(crate) struct Router<P> {
     pub(crate) raft: Raft,
     pub(crate) links: RequestLinks,
     pub(crate) local_clock: LocalClock,
+    pub(crate) restating: RestatingRule,
     pub(crate) office: watch::Receiver<Option<OfficeDoor>>,
     pub(crate) draining: CancellationToken,
     pub(crate) last_number: Arc<AtomicU64>,
@@ -54,6 +56,7 @@ impl<P> Clone for Router<P> {
             raft: self.raft.clone(),
             links: self.links.clone(),
             local_clock: self.local_clock,
+            restating: self.restating.clone(),
             office: self.office.clone(),
             draining: self.draining.clone(),
             last_number: Arc::clone(&self.last_number),
@@ -182,7 +185,7 @@ impl<P: Platform> Router<P> {
     }
 
     /// Waits for this node's own office while it is the leader; `None` once it is not.
-    async fn own_office(&self) -> Option<OfficeDoor> {
+    pub(crate) async fn own_office(&self) -> Option<OfficeDoor> {
         let mut office = self.office.clone();
         let mut metrics = self.raft.server_metrics();
         loop {
@@ -354,7 +357,10 @@ fn answered(mut outcome: Outcome, waited_ms: u64, age: impl Fn(u64) -> u64) -> L
     match &mut outcome {
         Outcome::Granted(grant) => grant.left_ms = age(grant.left_ms),
         Outcome::Renewed(renewal) => renewal.left_ms = age(renewal.left_ms),
-        Outcome::Held(held) => held.holders.iter_mut().for_each(|holder| holder.left_ms = age(holder.left_ms)),
+        Outcome::Held(held) => {
+            held.holders.iter_mut().for_each(|holder| holder.left_ms = age(holder.left_ms));
+            held.hold_off_ms = age(held.hold_off_ms);
+        }
         Outcome::Got(view) => view.holders.iter_mut().for_each(|holder| holder.left_ms = age(holder.left_ms)),
         Outcome::LimitExceeded { .. }
         | Outcome::RequestIdReused

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use lockstead_core::NodeId;
 use openraft::async_runtime::WatchReceiver as _;
+use openraft::storage::{RaftLogReader as _, RaftLogStorage as _};
 use openraft::{Config, SnapshotPolicy};
 use tokio::sync::watch;
 
@@ -12,11 +13,12 @@ use crate::config::ReplicaConfig;
 use crate::identity::Identity;
 use crate::metrics::ReplicaMetrics;
 use crate::node::{has_members, stop};
-use crate::peer::{Dialer, NodeCard, RefusedWhy};
+use crate::peer::{Dialer, NodeCard, Position, Word};
 use crate::platform::Platform;
 use crate::replica::{OpenError, StopReason};
+use crate::standing::Standing;
 use crate::store::{LogStore, StateMachine};
-use crate::types::{Raft, TypeConfig};
+use crate::types::{Member, Raft, TypeConfig};
 
 /// A node's files, opened.
 pub(crate) struct Files {
@@ -51,9 +53,23 @@ impl Files {
     }
 }
 
-pub(crate) fn card(identity: &Identity, platform: &impl Platform) -> NodeCard {
+/// Who this process is, and what its disk holds as it starts.
+pub(crate) async fn card(
+    identity: &Identity,
+    platform: &impl Platform,
+    log: &LogStore,
+    machine: &StateMachine,
+) -> Result<NodeCard, OpenError> {
+    let refused = |source| OpenError::Io { path: identity.log_dir(), source };
+    let mut log = log.clone();
+    let last_log = log.get_log_state().await.map_err(refused)?.last_log_id;
+    let vote = log.read_vote().await.map_err(refused)?;
+    // A snapshot is synced before the log behind it is purged.
+    let last_log = last_log.max(machine.with(|state| state.last_applied));
+    let opened = Position::new(vote.as_ref(), last_log.as_ref());
     let [process, _] = split(platform.random());
-    NodeCard { node_id: identity.node_id(), incarnation: identity.incarnation(), starts: identity.starts(), process }
+    let (node_id, incarnation, starts) = (identity.node_id(), identity.incarnation(), identity.starts());
+    Ok(NodeCard { node_id, incarnation, starts, process, opened })
 }
 
 fn split(value: u128) -> [u64; 2] {
@@ -66,22 +82,13 @@ pub(crate) fn dialer(
     config: &ReplicaConfig,
     identity: &Arc<Identity>,
     card: NodeCard,
-    stop_reason: &watch::Sender<Option<StopReason>>,
+    standing: &Standing,
 ) -> Dialer {
-    let (identity, stop_reason) = (Arc::clone(identity), stop_reason.clone());
-    let on_refused = move |by: NodeId, why: RefusedWhy, text: &str| match why {
-        RefusedWhy::WrongIncarnation | RefusedWhy::OldStart | RefusedWhy::SecondProcess => {
-            stop(&stop_reason, StopReason::Identity(format!("node {by} says: {text}")));
-        }
-        RefusedWhy::Protocol
-        | RefusedWhy::WrongCluster
-        | RefusedWhy::WrongNode
-        | RefusedWhy::Itself
-        | RefusedWhy::Storage => {
-            tracing::warn!(by, ?why, text, "a peer refused this node's connection");
-        }
-    };
-    Dialer::new(card, move || identity.cluster_id(), config.peer_routes.clone(), on_refused)
+    let (identity, standing) = (Arc::clone(identity), standing.clone());
+    let (peer, api) = (config.advertise_peer.clone(), config.advertise_api.clone());
+    let own = Member { peer, api, ..Member::default() };
+    let on_word = move |by: NodeId, word: Word<'_>| standing.take_word(by, word, &own);
+    Dialer::new(card, move || identity.cluster_id(), config.peer_routes.clone(), on_word)
 }
 
 pub(crate) async fn start_raft<P: Platform>(
@@ -122,8 +129,12 @@ fn raft_config(config: &ReplicaConfig) -> Config {
         election_timeout_max: config.election_max_ms,
         // Our own trigger decides when a snapshot pays.
         snapshot_policy: SnapshotPolicy::Never,
+        // And our own purges: what openraft keeps on its own it counts in entries, of any size.
+        max_in_snapshot_log_to_keep: u64::MAX,
         max_payload_entries: 64,
         enable_pre_vote: Some(true),
+        // Not before a peer has accepted this start: see the standing.
+        enable_elect: false,
         // Every office is a new term, so that an office's clock can start from the table (ADR 1).
         enable_leader_restore: Some(false),
         ..Config::default()

@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use lockstead_core::{GiveBack, LocalTime, LockKey, Op, Outcome, RequestNumber};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::plant::{Plant, planted};
 use crate::platform::ClockPair;
 
 const QUEUED: u8 = 0;
@@ -29,13 +30,15 @@ pub(crate) struct Letter {
     pub(crate) ticket: Ticket,
 }
 
-/// What the callers' ends tell an office. Each request sends at most one, so the channel needs no bound of its own.
+/// What an office is told. Each request sends at most one, so the channel needs no bound of its own.
 #[derive(Debug)]
 pub(crate) enum Note {
     /// The caller is gone or was told that nothing was changed.
     Withdrawn(RequestNumber),
     /// A grant reached nobody.
     GiveBack(GiveBack),
+    /// There may be something to restate.
+    Restate,
 }
 
 /// An answer with the moment of its decision.
@@ -133,6 +136,9 @@ impl Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         let Some(mut reply) = self.reply.take() else { return };
+        if planted(Plant::DeadWaiterGranted) {
+            return;
+        }
         reply.close();
         let note = match reply.try_recv() {
             Ok(Delivery::Decided(decision)) => decision.outcome.give_back(&self.lock).map(Note::GiveBack),

@@ -16,8 +16,12 @@ pub struct Member {
     pub api: String,
     /// The data directory it joined with.
     pub incarnation: Incarnation,
-    /// The version of Lockstead it joined with.
+    /// The version of Lockstead that it runs.
     pub version: String,
+    /// How often it was started on that directory, as far as it has told.
+    pub starts: u64,
+    /// Its process, a random number: tells two processes with one directory apart.
+    pub process: u64,
 }
 
 impl fmt::Display for Member {
@@ -65,6 +69,7 @@ openraft::declare_raft_types!(
 pub(crate) type Entry = openraft::alias::EntryOf<TypeConfig>;
 pub(crate) type LogId = openraft::alias::LogIdOf<TypeConfig>;
 pub(crate) type Vote = openraft::alias::VoteOf<TypeConfig>;
+pub(crate) type Membership = openraft::Membership<NodeId, Member>;
 pub(crate) type StoredMembership = openraft::alias::StoredMembershipOf<TypeConfig>;
 pub(crate) type SnapshotMeta = openraft::alias::SnapshotMetaOf<TypeConfig>;
 /// A snapshot's data as it travels and lies on disk: an encoded residue.

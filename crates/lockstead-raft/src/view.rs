@@ -7,10 +7,10 @@ use lockstead_core::{ClusterId, Incarnation, NodeId};
 use openraft::Instant as _;
 use openraft::async_runtime::WatchReceiver as _;
 
+use crate::members::MembershipId;
 use crate::node::Node;
 use crate::platform::Platform;
-use crate::store::disk_bytes;
-use crate::types::{LogId, Member, RaftMetrics};
+use crate::types::{LogId, Member, Raft, RaftMetrics};
 
 /// Who leads, as this node knows.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,8 +45,10 @@ pub struct MemberView {
     pub peer: String,
     /// The data directory it joined with.
     pub incarnation: Incarnation,
-    /// The version it joined with.
+    /// The version it runs.
     pub version: String,
+    /// How often it was started, as far as the membership knows.
+    pub starts: u64,
     /// Answered within the maximum election timeout; known to the leader only (and always true of the node itself).
     pub reachable: Option<bool>,
     /// Milliseconds since it last answered; known to the leader only.
@@ -84,14 +86,19 @@ pub struct ClusterView {
     pub failures_tolerated: u64,
     /// Its newest snapshot: index of its label, `built_at`, size in bytes.
     pub snapshot: Option<SnapshotView>,
-    /// Log entries and bytes behind the snapshot.
+    /// Log entries that were not purged.
     pub tail_entries: u64,
     /// Bytes of them.
     pub tail_bytes: u64,
     /// Records in force.
     pub live_records: u64,
-    /// Bytes on disk.
+    /// For how long nothing is granted, in milliseconds of lease time: holders of an earlier lineage may still count on
+    /// their holds.
+    pub hold_off_ms: u64,
+    /// Bytes on disk, as of some seconds ago.
     pub disk_bytes: u64,
+    /// The log id of the membership; `None` before the node knows one.
+    pub membership: Option<MembershipId>,
     /// The members.
     pub members: Vec<MemberView>,
 }
@@ -107,11 +114,18 @@ pub struct SnapshotView {
     pub bytes: u64,
 }
 
+/// The log id of the membership in force.
+pub(crate) fn membership_id(raft: &Raft) -> Option<MembershipId> {
+    raft.server_metrics().borrow_watched().membership_config.log_id().as_ref().map(MembershipId::of)
+}
+
 /// The node's view, as it is now.
 pub(crate) fn of<P: Platform>(node: &Node<P>) -> ClusterView {
     let metrics = node.raft.metrics().borrow_watched().clone();
-    let (lease_ms, live_records, snapshot) =
-        node.machine.with(|state| (state.table.time().0, state.table.live_records(), state.snapshot_view()));
+    let (time, no_grant_before, live_records, snapshot) = node.machine.with(|state| {
+        let table = &state.table;
+        (table.time(), table.no_grant_before(), table.live_records(), state.snapshot_view())
+    });
     let (tail_entries, tail_bytes) = node.log.tail_stats();
     ClusterView {
         cluster_id: node.identity.cluster_id(),
@@ -123,13 +137,15 @@ pub(crate) fn of<P: Platform>(node: &Node<P>) -> ClusterView {
         last_log: metrics.last_log_index.unwrap_or(0),
         committed: metrics.local_committed.as_ref().map_or(0, LogId::index),
         applied: metrics.last_applied.as_ref().map_or(0, LogId::index),
-        lease_ms,
+        lease_ms: time.0,
         failures_tolerated: failures_tolerated(&metrics),
         snapshot,
         tail_entries,
         tail_bytes,
         live_records: u64::try_from(live_records).unwrap_or(u64::MAX),
-        disk_bytes: disk_bytes(&node.config.data_dir).unwrap_or(0),
+        hold_off_ms: no_grant_before.ms_since(time),
+        disk_bytes: u64::try_from(node.metrics.compaction.disk_bytes.get()).unwrap_or(0),
+        membership: metrics.membership_config.log_id().as_ref().map(MembershipId::of),
         members: members(&metrics, node.identity.node_id(), node.config.election_max_ms),
     }
 }
@@ -193,6 +209,7 @@ impl LeaderKnowledge {
             peer: member.peer.clone(),
             incarnation: member.incarnation,
             version: member.version.clone(),
+            starts: member.starts,
             reachable: (itself || self.leads).then_some(heard_lately),
             last_contact_ms,
             matched,

@@ -9,13 +9,18 @@ use lockstead_raft::{ClusterView, MemberView, Role, SnapshotView};
 
 use crate::answer;
 use crate::body::refuse_query;
+use crate::members::with_etag;
 use crate::node::Node;
 use crate::service::Shared;
 
 /// `GET /v1/admin/cluster`: answered by an empty node too.
 pub(crate) async fn cluster<N: Node>(State(shared): State<Arc<Shared<N>>>, request: Request) -> Response {
     match refuse_query(request.uri()) {
-        Ok(()) => answer::ok(&cluster_answer(shared.node.view())),
+        Ok(()) => {
+            let view = shared.node.view();
+            let membership = view.membership;
+            with_etag(answer::ok(&cluster_answer(view)), membership)
+        }
         Err(refused) => answer::error(&refused),
     }
 }
@@ -36,7 +41,9 @@ fn cluster_answer(view: ClusterView) -> ClusterAnswer {
         snapshot: view.snapshot.map(snapshot_body),
         tail: TailBody { entries: view.tail_entries, bytes: view.tail_bytes },
         live_records: view.live_records,
+        hold_off_ms: view.hold_off_ms,
         disk_bytes: view.disk_bytes,
+        membership: view.membership.map(|membership| membership.to_string()),
         members: view.members.into_iter().map(member_body).collect(),
     }
 }
@@ -57,6 +64,7 @@ fn member_body(member: MemberView) -> MemberBody {
         peer: member.peer,
         incarnation: member.incarnation.to_string(),
         version: member.version,
+        starts: member.starts,
         reachable: member.reachable,
         last_contact_ms: member.last_contact_ms,
         matched: member.matched,

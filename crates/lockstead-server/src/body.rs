@@ -27,6 +27,27 @@ pub(crate) async fn read_json(config: &ServerConfig, request: Request) -> Result
     }
 }
 
+/// As [`read_json`], but a body may be missing: then it need not be declared.
+pub(crate) async fn read_json_or_nothing(config: &ServerConfig, request: Request) -> Result<Bytes, ErrorBody> {
+    if request.body().is_end_stream() {
+        refuse_query(request.uri())?;
+        return Ok(Bytes::new());
+    }
+    read_json(config, request).await
+}
+
+/// Takes a request that says nothing beside its path: no query, and an empty body or an empty object.
+pub(crate) async fn read_nothing(config: &ServerConfig, request: Request) -> Result<(), ErrorBody> {
+    refuse_query(request.uri())?;
+    let Ok(body) = timeout(config.body_timeout, collect(config, request.into_body())).await else {
+        return Err(ErrorBody::new(ErrorCode::RequestTimeout, "the body did not arrive in time"));
+    };
+    match body?.trim_ascii() {
+        b"" | b"{}" => Ok(()),
+        _ => Err(ErrorBody::new(ErrorCode::InvalidField, "this path takes no body")),
+    }
+}
+
 /// Refuses any query: a field that stands there would be ignored otherwise.
 pub(crate) fn refuse_query(uri: &Uri) -> Result<(), ErrorBody> {
     let Some(query) = uri.query().filter(|query| !query.is_empty()) else { return Ok(()) };

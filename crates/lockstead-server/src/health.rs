@@ -39,6 +39,7 @@ fn unready(not_ready: &NotReady) -> Response {
     let reason = match not_ready {
         NotReady::NotJoined => "not_joined",
         NotReady::NotVoter => "not_voter",
+        NotReady::Doubted(_) => "doubted",
         NotReady::CatchingUp => "catching_up",
         NotReady::NoLeader => "no_leader",
     };

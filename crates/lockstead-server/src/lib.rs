@@ -2,7 +2,7 @@
 //!
 //! [`serve`] accepts connections (`serve`), drives each under its timeouts (`connection`), passes requests through one
 //! service (`service`: leader and cluster headers, metrics, the log line) to the handlers: one handler, one route
-//! (`locks`, `admin`, `health`, `metrics`).
+//! (`locks`, `admin`, `members`, `snapshot`, `backup`, `health`, `metrics`).
 //!
 //! Invariants:
 //! 1. What a node answered to a submitted request is turned into bytes and handed to the connection without an await in
@@ -12,6 +12,7 @@
 
 mod admin;
 mod answer;
+mod backup;
 mod body;
 mod config;
 mod connection;
@@ -19,11 +20,13 @@ mod connections;
 mod health;
 mod leader_headers;
 mod locks;
+mod members;
 mod metrics;
 mod node;
 mod route;
 mod serve;
 mod service;
+mod snapshot;
 
 pub use config::ServerConfig;
 pub use node::Node;

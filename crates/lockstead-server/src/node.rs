@@ -4,7 +4,10 @@ use std::future::Future;
 use std::time::Duration;
 
 use lockstead_core::{ClusterId, LockKey, LockView, Op};
-use lockstead_raft::{ClusterView, LeaderView, NotReady, Replica, Reply, SubmitError};
+use lockstead_raft::{
+    ClusterView, LeaderView, MemberError, MemberReply, MemberRequest, NotReady, Replica, Reply, SnapshotError,
+    SnapshotTaken, SubmitError,
+};
 use prometheus_client::registry::Registry;
 
 /// A node as the HTTP interface sees it: [`Replica`], or a stand-in in tests. All clones are one node.
@@ -17,6 +20,21 @@ pub trait Node: Clone + Send + Sync + 'static {
     /// # Errors
     /// [`SubmitError::CatchingUp`].
     fn read_stale(&self, lock: &LockKey) -> Result<Option<LockView>, SubmitError>;
+
+    /// As [`Replica::change_members`].
+    fn change_members(
+        &self,
+        request: MemberRequest,
+    ) -> impl Future<Output = Result<MemberReply, MemberError>> + Send;
+
+    /// As [`Replica::snapshot`]: dropping the future leaves what was begun going on.
+    fn snapshot(&self, time_max: Duration) -> impl Future<Output = Result<SnapshotTaken, SnapshotError>> + Send;
+
+    /// The bytes of a backup, as of [`Replica::back_up`].
+    ///
+    /// # Errors
+    /// [`SubmitError::CatchingUp`].
+    fn back_up(&self) -> Result<Vec<u8>, SubmitError>;
 
     /// As [`Replica::view`]: never blocks.
     fn view(&self) -> ClusterView;
@@ -44,6 +62,21 @@ impl Node for Replica {
 
     fn read_stale(&self, lock: &LockKey) -> Result<Option<LockView>, SubmitError> {
         Self::read_stale(self, lock)
+    }
+
+    fn change_members(
+        &self,
+        request: MemberRequest,
+    ) -> impl Future<Output = Result<MemberReply, MemberError>> + Send {
+        Self::change_members(self, request)
+    }
+
+    fn snapshot(&self, time_max: Duration) -> impl Future<Output = Result<SnapshotTaken, SnapshotError>> + Send {
+        Self::snapshot(self, time_max)
+    }
+
+    fn back_up(&self) -> Result<Vec<u8>, SubmitError> {
+        Self::back_up(self).map(|backup| backup.encode())
     }
 
     fn view(&self) -> ClusterView {

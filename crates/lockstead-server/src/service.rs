@@ -11,10 +11,10 @@ use axum::Router;
 use axum::http::header::CONNECTION;
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
-use axum::routing::{get, post};
+use axum::routing::{get, post, put};
 use hyper::Request;
 use hyper::body::Incoming;
-use lockstead_api::{ErrorBody, ErrorCode};
+use lockstead_api::{CLUSTER_HEADER, ErrorBody, ErrorCode};
 use lockstead_raft::SubmitError;
 use prometheus_client::registry::Registry;
 use tokio::sync::Semaphore;
@@ -28,7 +28,7 @@ use crate::leader_headers::LeaderHeaders;
 use crate::metrics::HttpMetrics;
 use crate::node::Node;
 use crate::route::Route;
-use crate::{admin, answer, health, locks, metrics};
+use crate::{admin, answer, backup, health, locks, members, metrics, snapshot};
 
 /// What handlers share.
 pub(crate) struct Shared<N> {
@@ -71,6 +71,13 @@ impl<N: Node> HttpService<N> {
             .route(Route::Renew.path(), post(locks::renew::<N>))
             .route(Route::Get.path(), get(locks::get::<N>))
             .route(Route::Cluster.path(), get(admin::cluster::<N>))
+            .route(Route::Snapshot.path(), post(snapshot::snapshot::<N>))
+            .route(Route::Backup.path(), get(backup::backup::<N>))
+            .route(Route::Members.path(), post(members::add::<N>))
+            .route(Route::Member.path(), put(members::set_addresses::<N>).delete(members::remove::<N>))
+            .route(Route::Promote.path(), post(members::promote::<N>))
+            .route(Route::Demote.path(), post(members::demote::<N>))
+            .route(Route::Leader.path(), post(members::lead::<N>))
             .route(Route::Livez.path(), get(health::livez))
             .route(Route::Readyz.path(), get(health::readyz::<N>))
             .route(Route::Metrics.path(), get(metrics::metrics::<N>))
@@ -85,10 +92,21 @@ impl<N: Node> HttpService<N> {
         activity.begin();
         let started = tokio::time::Instant::now();
         let route = Route::of(request.uri().path());
-        let mut response = unless_cut(&activity, self.router.call(request)).await;
+        let mut response = match self.refuse_of_another_cluster(&request) {
+            Some(refusal) => refusal,
+            None => unless_cut(&activity, self.router.call(request)).await,
+        };
         self.finish(route, started.elapsed(), &activity, &mut response);
         activity.end();
         response
+    }
+
+    /// A request may say for which cluster it is meant.
+    fn refuse_of_another_cluster(&self, request: &Request<Incoming>) -> Option<Response> {
+        let meant = request.headers().get(CLUSTER_HEADER)?.as_bytes();
+        let mine = self.shared.node.cluster_id()?.to_string();
+        let message = || format!("this node belongs to cluster {mine}");
+        (meant != mine.as_bytes()).then(|| answer::error(&ErrorBody::new(ErrorCode::WrongCluster, message())))
     }
 
     fn finish(&self, route: Route, took: Duration, activity: &Activity, response: &mut Response) {

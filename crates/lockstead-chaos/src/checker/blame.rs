@@ -32,6 +32,12 @@ impl Case<'_> {
                 (Kind::FenceTwice, text)
             }
             Refusal::Over => self.over(),
+            Refusal::OtherTtl { hold } => {
+                let (fence, ttl_ms) = (hold.fence, hold.ttl_us / 1_000);
+                let text =
+                    format!("{} shows fence {fence} with another TTL than the last, {ttl_ms} ms", self.call_id());
+                (Kind::WrongTtl, text)
+            }
             Refusal::Own { hold } => {
                 let text =
                     format!("{} is denied because of fence {}, which is its own hold", self.call_id(), hold.fence);

@@ -204,7 +204,7 @@ impl<'a> Reader<'a> {
                 how: if *renewed { How::RenewedAsOwner } else { How::Granted },
                 owner: self.owners.of(owner.as_ref()),
                 request: self.requests.of(request_id.as_ref()),
-                ttl_us: ttl_ms * 1_000,
+                ttl_us: ttl_ms.saturating_mul(1_000),
                 end_us: earliest_end_us(call, self.drift)?,
             },
             (Op::Acquire { owner, request_id, .. }, Answer::Held { holders, .. }) => Deed::Denied {
@@ -221,7 +221,7 @@ impl<'a> Reader<'a> {
                     Whose::Owner(owner) => owner,
                     Whose::Fence(_) => 0,
                 },
-                ttl_us: ttl_ms * 1_000,
+                ttl_us: ttl_ms.saturating_mul(1_000),
                 end_us: earliest_end_us(call, self.drift)?,
             },
             (Op::Get, Answer::Got { holders, .. }) => {
@@ -280,7 +280,7 @@ pub(super) fn decided_from_us(call: &Call, drift: Drift) -> u64 {
     let (Answer::Granted { waited_ms, .. } | Answer::Renewed { waited_ms, .. }) = &call.answer else {
         return call.sent_us;
     };
-    call.sent_us + (waited_ms * 1_000).saturating_sub(drift.margin_us(0, *waited_ms))
+    call.sent_us.saturating_add(waited_ms.saturating_mul(1_000).saturating_sub(drift.margin_us(0, *waited_ms)))
 }
 
 /// The earliest moment at which a hold may end after this answer: the moment until which its client counts on it.
@@ -290,7 +290,7 @@ pub(super) fn earliest_end_us(call: &Call, drift: Drift) -> Option<u64> {
     else {
         return None;
     };
-    let end_us = call.sent_us + (waited_ms + expires_in_ms) * 1_000;
+    let end_us = call.sent_us.saturating_add(waited_ms.saturating_add(*expires_in_ms).saturating_mul(1_000));
     Some(end_us.saturating_sub(drift.margin_us(*ttl_ms, *waited_ms)))
 }
 

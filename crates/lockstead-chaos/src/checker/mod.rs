@@ -26,6 +26,7 @@ mod overdue_holds;
 mod register;
 mod report;
 mod search;
+mod ttls;
 mod waiters;
 
 use std::collections::{BTreeMap, HashMap};
@@ -46,6 +47,7 @@ pub fn check(history: &History, limits: &Limits) -> Report {
         Checker { limits, history, timing: Timing::of(history, limits), clock, report: Report::default() };
     checker.report.violations = deadlines::check(history, limits);
     checker.report.violations.extend(claims::across_locks(history));
+    checker.report.violations.extend(claims::fallen_across_locks(history));
     let writes = by_lock(&history.writes, |write| &write.lock);
     for (lock, calls) in by_lock(&history.calls, |call| &call.lock) {
         checker.lock(lock, &calls, writes.get(lock).map_or(&[], Vec::as_slice));
@@ -73,6 +75,7 @@ impl Checker<'_> {
         }
         self.report.violations.extend(claims);
         let drift = self.history.header.drift;
+        self.report.violations.extend(ttls::check(lock, calls, drift));
         let book = Book::of(lock, calls, drift);
         self.report.violations.extend(overdue_holds::check(&book, &self.timing));
         self.report.violations.extend(waiters::check(&book, &self.timing));

@@ -40,6 +40,8 @@ pub(super) enum Refusal {
     Over,
     /// The caller was denied because of its own hold.
     Own { hold: Hold },
+    /// The TTL is not the one that the hold was last given.
+    OtherTtl { hold: Hold },
 }
 
 impl LockCalls {
@@ -80,7 +82,10 @@ impl LockCalls {
                 Ok(State { hold: Some(prolonged(&hold, ttl_us, end_us, state.now_us)), ..*state })
             }
             (How::Granted, Some(hold)) if request != 0 && hold.request == request => {
-                // A shorter TTL than is known tells of a renewal that nobody was told of.
+                // Another TTL than is known tells of a renewal that nobody was told of, so there must have been one.
+                if !self.may_have_ttl(&hold, ttl_us) {
+                    return Err(Refusal::OtherTtl { hold });
+                }
                 let end_us = if ttl_us >= hold.ttl_us { end_us.max(hold.end_us) } else { end_us };
                 Ok(State { hold: Some(Hold { ttl_us, end_us, ..hold }), ..*state })
             }
@@ -97,6 +102,13 @@ impl LockCalls {
                 Ok(State { hold: Some(hold), last_fence: fence, ..free })
             }
         }
+    }
+
+    /// Whether the hold has this TTL, or may have been given it by a call of unknown outcome. Of a grant unseen it is not known.
+    fn may_have_ttl(&self, hold: &Hold, asked_us: u64) -> bool {
+        let gives = |effect| matches!(effect, Effect::Shorten { ttl_us, .. } if ttl_us == asked_us);
+        let in_doubt = || self.doubts.iter().any(|doubt| is_meant(hold, doubt.of) && gives(doubt.effect));
+        hold.ttl_us == 0 || hold.ttl_us == asked_us || in_doubt()
     }
 
     fn denied(

@@ -60,7 +60,8 @@ fn answered_end_us(call: &Call, timing: &Timing) -> u64 {
             Some(received_us),
         ) => {
             let passed_on_us = received_us.saturating_sub(call.sent_us);
-            received_us + ((expires_in_ms + 1) * 1_000 + passed_on_us).min((ttl_ms + 1) * 1_000)
+            let left_us = |left_ms: u64| left_ms.saturating_add(1).saturating_mul(1_000);
+            received_us.saturating_add(left_us(*expires_in_ms).saturating_add(passed_on_us).min(left_us(*ttl_ms)))
         }
         _ => latest_effect_us(call, timing) + asked_ttl_ms(call) * 1_000,
     }

@@ -23,7 +23,7 @@ pub enum Verdict {
     Ok,
     /// There is a violation.
     Violation,
-    /// Nothing was found, but not everything could be checked in the time given.
+    /// Nothing was found, but not everything could be checked in the time given, or no call had an answer about its lock.
     Undecided,
 }
 
@@ -36,6 +36,8 @@ pub struct Stats {
     pub calls: usize,
     /// How many of them with an unknown outcome.
     pub unknown: usize,
+    /// How many of them with an answer about their lock.
+    pub decided: usize,
     /// How many states the searches went through.
     pub states: u64,
     /// How long the check took.
@@ -76,6 +78,8 @@ pub enum Kind {
     RetryForgotten,
     /// A request denied because of its own hold.
     DeniedByOwnHold,
+    /// Another TTL, or another rest of it, than was asked for or told before.
+    WrongTtl,
     /// A hold that was shown, or still worked, later than it may last.
     LateExpiry,
     /// A grant to a waiter whose client had gone long before.
@@ -96,7 +100,7 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 20] = [
         Self::TwoHolders,
         Self::EarlyGrant,
         Self::FenceFell,
@@ -108,6 +112,7 @@ impl Kind {
         Self::StaleRead,
         Self::RetryForgotten,
         Self::DeniedByOwnHold,
+        Self::WrongTtl,
         Self::LateExpiry,
         Self::GrantedToTheGone,
         Self::Blocked,
@@ -132,6 +137,7 @@ impl Kind {
             Self::StaleRead => "stale read",
             Self::RetryForgotten => "retry forgotten",
             Self::DeniedByOwnHold => "denied by its own hold",
+            Self::WrongTtl => "wrong ttl",
             Self::LateExpiry => "late expiry",
             Self::GrantedToTheGone => "granted to the gone",
             Self::Blocked => "waiter blocked by nobody",
@@ -175,9 +181,10 @@ impl Violation {
 }
 
 impl Report {
-    /// The conclusion: a violation outweighs what is undecided.
+    /// The conclusion: a violation outweighs what is undecided. Without any answer there was nothing to check.
     pub fn verdict(&self) -> Verdict {
-        match (self.violations.is_empty(), self.undecided.is_empty()) {
+        let is_decided = self.undecided.is_empty() && self.stats.decided > 0;
+        match (self.violations.is_empty(), is_decided) {
             (false, _) => Verdict::Violation,
             (true, false) => Verdict::Undecided,
             (true, true) => Verdict::Ok,
@@ -194,7 +201,13 @@ impl Stats {
     pub(super) fn count(&mut self, calls: &[&Call]) {
         self.locks += 1;
         self.calls += calls.len();
-        self.unknown += calls.iter().filter(|call| matches!(call.answer, Answer::Unknown { .. })).count();
+        for call in calls {
+            match call.answer {
+                Answer::Unknown { .. } => self.unknown += 1,
+                Answer::Refused { .. } => {}
+                _ => self.decided += 1,
+            }
+        }
     }
 }
 
@@ -206,8 +219,9 @@ impl Display for Report {
         for Undecided { lock, seconds } in &self.undecided {
             writeln!(f, "undecided: lock {lock:?} after {seconds:.1} s")?;
         }
-        let Stats { locks, calls, unknown, states, seconds } = self.stats;
+        let Stats { locks, calls, unknown, states, seconds, .. } = self.stats;
         let verdict = match self.verdict() {
+            Verdict::Undecided if self.undecided.is_empty() => "nothing to check".to_owned(),
             Verdict::Ok => "no violation".to_owned(),
             Verdict::Violation => format!("{} violation(s)", self.violations.len()),
             Verdict::Undecided => format!("undecided for {} lock(s)", self.undecided.len()),

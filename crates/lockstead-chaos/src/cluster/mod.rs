@@ -1,12 +1,13 @@
 //! A cluster of real processes on loopback, with a proxy on each link that is to be disturbed.
 
 pub mod alone;
+mod growing;
 pub mod node;
 pub mod ports;
 pub mod proxy;
 pub mod view;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -89,13 +90,8 @@ impl Setup {
             }
         }
         let planned = |(id, own): (&u64, &Addresses)| {
-            let launch = Launch {
-                binary: self.binary.clone(),
-                args: self.args_of(*id, &addresses, &links.peers),
-                env: self.env.clone(),
-                descriptors_max: self.descriptors_max.get(id).copied(),
-            };
-            (*id, (own.api, launch))
+            let args = [self.args_of(*id, *own, &self.entry_of(*id, &addresses)), links.routes_of(*id)].concat();
+            (*id, (own.api, self.launch(*id, args)))
         };
         let nodes = addresses.iter().map(planned).collect();
         Ok(Layout { nodes, links })
@@ -106,38 +102,39 @@ impl Setup {
     /// # Errors
     /// When there is no such binary, or no place for the output.
     pub fn start(&self) -> io::Result<Cluster> {
-        let Layout { nodes: planned, links } = self.lay_out()?;
-        let mut nodes = BTreeMap::new();
-        for (id, (api, launch)) in planned {
-            let mut node = Node::new(id, api, &self.home, launch);
-            node.start()?;
-            nodes.insert(id, node);
+        let mut cluster = Cluster::nobody(self.clone());
+        let addresses: BTreeMap<u64, Addresses> = (1..=self.nodes).map(|id| (id, cluster.addresses_of(id))).collect();
+        for id in addresses.keys() {
+            cluster.start_new(&self.entry_of(*id, &addresses))?;
         }
-        Ok(Cluster { nodes, links })
+        Ok(cluster)
     }
 
-    fn args_of(
-        &self,
-        id: u64,
-        addresses: &BTreeMap<u64, Addresses>,
-        links: &BTreeMap<(u64, u64), Arc<Proxy>>,
-    ) -> Vec<String> {
-        let Addresses { api, peer } = addresses[&id];
+    fn launch(&self, id: u64, args: Vec<String>) -> Launch {
+        let descriptors_max = self.descriptors_max.get(&id).copied();
+        Launch { binary: self.binary.clone(), args, env: self.env.clone(), descriptors_max }
+    }
+
+    /// All but its links.
+    fn args_of(&self, id: u64, Addresses { api, peer }: Addresses, entry: &[String]) -> Vec<String> {
         let mut args: Vec<String> = vec!["serve".into(), "--node-id".into(), id.to_string()];
         args.extend(["--listen".into(), api.to_string(), "--peer-listen".into(), peer.to_string()]);
+        args.extend(entry.iter().chain(&self.args).cloned());
+        args
+    }
+
+    /// How one of the first nodes comes to the cluster.
+    fn entry_of(&self, id: u64, addresses: &BTreeMap<u64, Addresses>) -> Vec<String> {
+        let mut args = Vec::new();
         if id == 1 {
-            args.push("--bootstrap".into());
+            args.push("--bootstrap".to_owned());
             args.extend(self.founder_args.iter().cloned());
         }
         let others = addresses.iter().filter(|(other, _)| **other != id);
         let others: Vec<String> = others.map(|(_, other)| other.api.to_string()).collect();
         if !others.is_empty() {
-            args.extend(["--join".into(), others.join(",")]);
+            args.extend(["--join".to_owned(), others.join(",")]);
         }
-        for ((_, to), proxy) in links.iter().filter(|((from, _), _)| *from == id) {
-            args.extend(["--peer-route".into(), format!("{to}={}", proxy.address())]);
-        }
-        args.extend(self.args.iter().cloned());
         args
     }
 }
@@ -164,6 +161,12 @@ pub struct ProxiedLinks {
 }
 
 impl ProxiedLinks {
+    /// The options by which a node calls others through its proxies.
+    fn routes_of(&self, id: u64) -> Vec<String> {
+        let own = self.peers.iter().filter(|((from, _), _)| *from == id);
+        own.flat_map(|((_, to), proxy)| ["--peer-route".to_owned(), format!("{to}={}", proxy.address())]).collect()
+    }
+
     /// The proxies on all links from and to a node.
     pub fn of(&self, id: u64) -> impl Iterator<Item = &Arc<Proxy>> {
         self.peers.iter().filter(move |((from, to), _)| *from == id || *to == id).map(|(_, proxy)| proxy)
@@ -182,8 +185,15 @@ pub struct Layout {
 /// A running cluster. Its processes end with it.
 #[derive(Debug)]
 pub struct Cluster {
+    setup: Setup,
     nodes: BTreeMap<u64, Node>,
     links: ProxiedLinks,
+    /// Of the nodes, and of some that may come.
+    addresses: BTreeMap<u64, Addresses>,
+    /// The commands of the nodes, without their links.
+    commands: BTreeMap<u64, Vec<String>>,
+    unfinished: BTreeSet<u64>,
+    next_id: u64,
 }
 
 impl Cluster {
@@ -213,12 +223,9 @@ impl Cluster {
         self.nodes.keys().copied().collect()
     }
 
-    /// The proxy on the link by which `from` calls `to`.
-    ///
-    /// # Panics
-    /// When there is none.
-    pub fn peer_link(&self, from: u64, to: u64) -> &Arc<Proxy> {
-        &self.links.peers[&(from, to)]
+    /// The proxy on the link by which `from` calls `to`, if there is one.
+    pub fn peer_link(&self, from: u64, to: u64) -> Option<&Arc<Proxy>> {
+        self.links.peers.get(&(from, to))
     }
 
     /// The proxy on the clients' link to a node, if there is one.
@@ -234,7 +241,7 @@ impl Cluster {
         self.client_link(id).map_or(self.nodes[&id].api_address, |link| link.address())
     }
 
-    /// Waits until every node is a voter and knows the leader; whether that came true in time.
+    /// Waits until every node is a voter, knows the leader, and knows of nobody else; whether that came true in time.
     pub fn wait_until_ready(&self, within: Duration) -> bool {
         let all_ready = || self.nodes.values().all(|node| self.is_ready(node)).then_some(());
         wait_for(within, all_ready).is_some()
@@ -242,6 +249,7 @@ impl Cluster {
 
     fn is_ready(&self, node: &Node) -> bool {
         is_ready(node.api_address, PATIENCE)
-            && view_of(node.api_address, PATIENCE).is_some_and(|view| view.voters == self.nodes.len())
+            && view_of(node.api_address, PATIENCE)
+                .is_some_and(|view| view.voters.iter().eq(self.nodes.keys()) && view.learners.is_empty())
     }
 }

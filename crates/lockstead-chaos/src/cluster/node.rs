@@ -71,6 +71,11 @@ impl Node {
         &self.launch
     }
 
+    /// With which arguments it is started from now on.
+    pub fn set_args(&mut self, args: Vec<String>) {
+        self.launch.args = args;
+    }
+
     /// Starts the process.
     ///
     /// # Errors

@@ -1,5 +1,6 @@
 //! What a node says of itself and of its cluster.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -16,8 +17,10 @@ pub struct View {
     pub term: u64,
     /// Who leads, as far as it knows.
     pub leader: Option<u64>,
-    /// How many members have a vote.
-    pub voters: usize,
+    /// Who has a vote.
+    pub voters: BTreeSet<u64>,
+    /// Who is a member without one.
+    pub learners: BTreeSet<u64>,
 }
 
 /// Asks once, on a connection of its own.
@@ -43,13 +46,16 @@ impl View {
     pub fn read(answer: &Answer) -> Option<Self> {
         let body = &answer.body;
         let members = body["members"].as_array()?;
-        let is_voter = |role: &str| role == "leader" || role == "follower";
-        let voters = members.iter().filter(|member| member["role"].as_str().is_some_and(is_voter)).count();
+        let of = |roles: &[&str]| {
+            let theirs = members.iter().filter(|member| member["role"].as_str().is_some_and(|role| roles.contains(&role)));
+            theirs.filter_map(|member| member["id"].as_u64()).collect()
+        };
         Some(Self {
             node: body["node_id"].as_u64()?,
             term: body["term"].as_u64()?,
             leader: body["leader"].as_u64(),
-            voters,
+            voters: of(&["leader", "follower"]),
+            learners: of(&["learner"]),
         })
     }
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::kind::Kind;
+use super::members::Change;
 use crate::clock::ms;
 use crate::cluster::proxy::Mode;
 use crate::dice::Dice;
@@ -33,6 +34,8 @@ pub(super) enum Action {
     Peers(Vec<(u64, u64, Disturbance)>),
     /// Disturbs the clients' link to a node.
     Client(u64, Disturbance),
+    /// Has the members changed.
+    Members(Change),
 }
 
 impl Action {
@@ -40,7 +43,7 @@ impl Action {
         match self {
             Self::Kill(ids) | Self::Freeze(ids) => ids.clone(),
             Self::Restart(id) | Self::Terminate(id) => vec![*id],
-            Self::Peers(_) | Self::Client(..) => Vec::new(),
+            Self::Peers(_) | Self::Client(..) | Self::Members(_) => Vec::new(),
         }
     }
 
@@ -127,6 +130,14 @@ pub(super) fn action(kind: Kind, seed: u64, leader: Option<u64>, ids: &[u64]) ->
         }
         Kind::ClientCut => (Action::Client(anybody, cut), node(anybody)),
         Kind::ClientReset => (Action::Client(anybody, Disturbance::Reset), node(anybody)),
+        Kind::AddNode => (Action::Members(Change::Add), "a new node".to_owned()),
+        Kind::RemoveNode | Kind::ReplaceWiped => {
+            let gone = if dice.chance(40) { leader } else { follower };
+            let change = if kind == Kind::RemoveNode { Change::Remove(gone) } else { Change::Replace(gone) };
+            (Action::Members(change), node(gone))
+        }
+        Kind::Transfer if dice.chance(40) => (Action::Members(Change::Lead(None)), "to any node".to_owned()),
+        Kind::Transfer => (Action::Members(Change::Lead(Some(follower))), format!("to {}", node(follower))),
     }
 }
 

@@ -7,6 +7,8 @@ use crate::observer::Office;
 
 /// A leader that was hit is replaced by then, or it was not hit enough.
 const REPLACED_WITHIN_US: u64 = 8_000_000;
+/// An office that has begun is seen by then.
+const SEEN_WITHIN_US: u64 = 1_000_000;
 
 impl Struck {
     /// Whether it did what its kind says: processes obeyed, bytes were held up, and leaders or quorums really were lost.
@@ -16,6 +18,9 @@ impl Struck {
             && match self.planned.kind {
                 Kind::KillLeader | Kind::StopLeader | Kind::RestartLeaderFast => self.is_followed_by_office(offices),
                 Kind::KillFollower | Kind::KillAll | Kind::StopFollower | Kind::Terminate => true,
+                // Seen by whoever did it.
+                Kind::AddNode | Kind::RemoveNode | Kind::ReplaceWiped => true,
+                Kind::Transfer => self.is_moved(offices),
                 Kind::LoseQuorum => self.is_mostly_leaderless(leaderless),
                 Kind::CutLeader => deeds.resets > 0 && self.is_followed_by_office(offices),
                 Kind::CutFollower | Kind::ClientReset => deeds.resets > 0,
@@ -28,6 +33,12 @@ impl Struck {
     fn is_followed_by_office(&self, offices: &[Office]) -> bool {
         let window = self.begin_us..=self.end_us + REPLACED_WITHIN_US;
         self.hit_leader && offices.iter().any(|office| window.contains(&office.seen_us))
+    }
+
+    /// Whether whoever was said to lead was seen to.
+    fn is_moved(&self, offices: &[Office]) -> bool {
+        let window = self.begin_us..=self.end_us + SEEN_WITHIN_US;
+        offices.iter().any(|office| window.contains(&office.seen_us) && Some(office.leader) == self.new_leader)
     }
 
     fn is_mostly_leaderless(&self, leaderless: &[Leaderless]) -> bool {
@@ -62,7 +73,9 @@ mod tests {
             planned: Planned { kind, begin_ms: 1, length_ms: 1, seed: 0 },
             target: String::new(),
             processes: Vec::new(),
+            processes_from_us: None,
             client_links: Vec::new(),
+            new_leader: None,
             begin_us: 1_000_000,
             end_us: 2_000_000,
             hit_leader: true,

@@ -45,6 +45,14 @@ pub enum Kind {
     ClientCut,
     /// The clients' connections to one node are reset, again and again.
     ClientReset,
+    /// A new node is added and given its vote.
+    AddNode,
+    /// A voter is removed, and its process ends by itself.
+    RemoveNode,
+    /// A node is killed and its directory lost; it is removed, and a new node under a new id takes its place.
+    ReplaceWiped,
+    /// Leadership moves to a node that is named, or to any.
+    Transfer,
 }
 
 /// What else may go on at the same time.
@@ -74,7 +82,7 @@ const fn row(kind: Kind, name: &'static str, chain: Chain, length_ms: RangeInclu
 }
 
 /// Every kind, in the order of [`Kind`]. A new kind is a row here, an arm where it is done, and one where it is judged.
-pub static TABLE: [Row; 18] = [
+pub static TABLE: [Row; 22] = [
     row(Kind::KillLeader, "kill-leader", Chain::Main, 800..=2_500),
     row(Kind::KillFollower, "kill-follower", Chain::Main, 500..=2_500),
     row(Kind::KillAll, "kill-all", Chain::Main, 0..=800),
@@ -93,6 +101,10 @@ pub static TABLE: [Row; 18] = [
     row(Kind::Slow, "slow", Chain::Beside, 1_000..=4_000),
     row(Kind::ClientCut, "client-cut", Chain::Beside, 500..=2_500),
     row(Kind::ClientReset, "client-reset", Chain::Beside, 300..=1_000),
+    row(Kind::AddNode, "add-node", Chain::Main, 1_500..=2_500),
+    row(Kind::RemoveNode, "remove-node", Chain::Main, 1_000..=2_000),
+    row(Kind::ReplaceWiped, "replace-wiped", Chain::Main, 2_500..=4_000),
+    row(Kind::Transfer, "transfer", Chain::Main, 300..=1_000),
 ];
 
 /// A name that is none of a kind.
@@ -149,7 +161,7 @@ mod tests {
     #[test]
     fn every_kind_has_its_row_where_it_is_looked_for() {
         // The last variant: a kind that is added after it makes this fail until it has a row.
-        assert_eq!(TABLE.len(), Kind::ClientReset as usize + 1);
+        assert_eq!(TABLE.len(), Kind::Transfer as usize + 1);
         assert!(Kind::all().into_iter().all(|kind| kind.row().kind == kind));
     }
 }

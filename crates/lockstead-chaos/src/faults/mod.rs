@@ -3,6 +3,7 @@
 mod action;
 mod effect;
 pub mod kind;
+mod members;
 mod schedule;
 mod strike;
 

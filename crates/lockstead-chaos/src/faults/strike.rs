@@ -7,11 +7,13 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 
 use super::action::{Action, Disturbance, action};
+use super::members::{Change, Operator};
 use super::schedule::Planned;
 use crate::clock::{as_us, ms, pause_until, secs, wait_for};
 use crate::cluster::Cluster;
 use crate::cluster::proxy::{Deeds, Mode, Proxy};
 use crate::observer::Observer;
+use crate::workload::Endpoints;
 
 /// A node that was asked to end and has not by then is killed.
 const END_WITHIN: Duration = secs(15);
@@ -27,8 +29,12 @@ pub struct Struck {
     pub target: String,
     /// The nodes whose processes it hit.
     pub processes: Vec<u64>,
+    /// When the first of them was hit, if that was later than its begin.
+    pub processes_from_us: Option<u64>,
     /// The nodes whose links to clients it hit.
     pub client_links: Vec<u64>,
+    /// Who was said to lead after a transfer.
+    pub new_leader: Option<u64>,
     /// When it began, in microseconds of the run.
     pub begin_us: u64,
     /// When it was undone.
@@ -54,13 +60,16 @@ struct Ongoing {
 pub struct Striker<'a> {
     cluster: &'a mut Cluster,
     observer: &'a Observer,
+    endpoints: &'a Endpoints,
     origin: Instant,
+    broken: Vec<String>,
 }
 
 impl<'a> Striker<'a> {
-    /// One that counts moments from `origin`. The nodes end with the thread that has it.
-    pub fn new(cluster: &'a mut Cluster, observer: &'a Observer, origin: Instant) -> Self {
-        Self { cluster, observer, origin }
+    /// One that counts moments from `origin`, and tells clients which nodes come and go. The nodes end with the thread that
+    /// has it.
+    pub fn new(cluster: &'a mut Cluster, observer: &'a Observer, endpoints: &'a Endpoints, origin: Instant) -> Self {
+        Self { cluster, observer, endpoints, origin, broken: Vec::new() }
     }
 
     /// Does all that is planned, each at its time; afterwards everything that was done is undone.
@@ -86,19 +95,27 @@ impl<'a> Striker<'a> {
         }
     }
 
+    /// What the product promises and did not keep, whatever clients saw.
+    pub fn broken(self) -> Vec<String> {
+        self.broken
+    }
+
     fn us(&self) -> u64 {
         as_us(self.origin.elapsed())
     }
 
     fn begin(&mut self, planned: Planned) -> Ongoing {
-        let leader = wait_for(LEADER_WITHIN, || self.observer.leader());
-        let (action, target) = action(planned.kind, planned.seed, leader, &self.cluster.ids());
+        let ids = self.cluster.ids();
+        let leader = wait_for(LEADER_WITHIN, || self.observer.leader().filter(|leader| ids.contains(leader)));
+        let (action, target) = action(planned.kind, planned.seed, leader, &ids);
         let before = self.links_of(&action).into_iter().map(|link| (Arc::clone(&link), link.deeds())).collect();
         let mut struck = Struck {
             planned,
             target,
             processes: action.processes(),
+            processes_from_us: None,
             client_links: action.client_links(),
+            new_leader: None,
             begin_us: self.us(),
             end_us: 0,
             hit_leader: leader.is_some(),
@@ -106,7 +123,10 @@ impl<'a> Striker<'a> {
             deeds: Deeds::default(),
             trouble: None,
         };
-        let begun = self.do_it(&action);
+        let begun = match action {
+            Action::Members(change) => self.change_members(change, &mut struck),
+            _ => self.do_it(&action),
+        };
         struck.note(begun);
         Ongoing { struck, action, before }
     }
@@ -122,14 +142,14 @@ impl<'a> Striker<'a> {
         struck
     }
 
-    /// The links that an action disturbs.
+    /// The links that an action disturbs; those of nodes that were removed meanwhile are gone.
     fn links_of(&self, action: &Action) -> Vec<Arc<Proxy>> {
         match action {
             Action::Peers(links) => {
-                links.iter().map(|(from, to, _)| Arc::clone(self.cluster.peer_link(*from, *to))).collect()
+                links.iter().filter_map(|(from, to, _)| self.cluster.peer_link(*from, *to)).cloned().collect()
             }
             Action::Client(id, _) => self.cluster.client_link(*id).into_iter().cloned().collect(),
-            Action::Kill(_) | Action::Restart(_) | Action::Freeze(_) | Action::Terminate(_) => Vec::new(),
+            Action::Kill(_) | Action::Restart(_) | Action::Freeze(_) | Action::Terminate(_) | Action::Members(_) => Vec::new(),
         }
     }
 
@@ -141,7 +161,7 @@ impl<'a> Striker<'a> {
             }
             Action::Restart(id) => {
                 let was_killed = self.cluster.node_mut(*id).kill();
-                self.cluster.node_mut(*id).start()?;
+                self.cluster.start_node(*id)?;
                 Ok(was_killed)
             }
             Action::Freeze(ids) => {
@@ -154,7 +174,9 @@ impl<'a> Striker<'a> {
             }
             Action::Peers(links) => {
                 for (from, to, how) in links {
-                    disturb(self.cluster.peer_link(*from, *to), *how);
+                    if let Some(link) = self.cluster.peer_link(*from, *to) {
+                        disturb(link, *how);
+                    }
                 }
                 Ok(true)
             }
@@ -164,16 +186,29 @@ impl<'a> Striker<'a> {
                 }
                 Ok(true)
             }
+            Action::Members(_) => Ok(true),
         }
+    }
+
+    fn change_members(&mut self, change: Change, struck: &mut Struck) -> io::Result<bool> {
+        let mut operator = Operator::new(self.cluster, self.observer, self.endpoints, struck.planned.seed);
+        let changed = operator.carry_out(change);
+        let done = operator.done();
+        struck.processes = done.gone;
+        struck.processes_from_us = done.gone_from.map(|moment| as_us(moment.saturating_duration_since(self.origin)));
+        struck.new_leader = done.new_leader;
+        struck.target = done.steps.join(", ");
+        self.broken.extend(done.broken);
+        changed.map(|()| true)
     }
 
     fn undo(&mut self, action: &Action) -> io::Result<bool> {
         match action {
             Action::Kill(ids) => {
-                ids.iter().try_for_each(|id| self.cluster.node_mut(*id).start())?;
+                ids.iter().try_for_each(|id| self.cluster.start_node(*id))?;
                 Ok(true)
             }
-            Action::Restart(_) => Ok(true),
+            Action::Restart(_) | Action::Members(_) => Ok(true),
             Action::Freeze(ids) => {
                 ids.iter().try_for_each(|id| self.cluster.node(*id).thaw())?;
                 Ok(true)
@@ -184,7 +219,7 @@ impl<'a> Striker<'a> {
                 if status.is_none() {
                     node.kill();
                 }
-                node.start()?;
+                self.cluster.start_node(*id)?;
                 Ok(status.is_some_and(|status| status.success()))
             }
             Action::Peers(_) | Action::Client(..) => {

@@ -139,6 +139,18 @@ pub enum Answer {
 }
 
 impl Answer {
+    /// Whether a call of this kind may be answered so.
+    pub(super) fn fits(&self, op: &Op) -> bool {
+        match self {
+            Self::Granted { .. } | Self::Held { .. } => matches!(op, Op::Acquire { .. }),
+            Self::Released => matches!(op, Op::Release { .. }),
+            Self::Renewed { .. } => matches!(op, Op::Renew { .. }),
+            Self::NotHolder => matches!(op, Op::Release { .. } | Op::Renew { .. }),
+            Self::Got { .. } | Self::NotHeld => matches!(op, Op::Get),
+            Self::Refused { .. } | Self::Unknown { .. } => true,
+        }
+    }
+
     /// What a refusal means: only a 503 that says `outcome_unknown`, and any other 5xx, leave the outcome open.
     ///
     /// Not for 409 and 404, which are answers about the lock.

@@ -1,13 +1,15 @@
 //! Histories as JSON lines: the header, then one record a line.
 
-use std::fs::File;
+use std::collections::HashSet;
+use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, BufWriter, Write as _};
 use std::path::Path;
 
 use serde::Serialize;
+use serde::de::Error as _;
 use thiserror::Error;
 
-use super::{FORMAT, Header, History, Record};
+use super::{Answer, FORMAT, Header, History, Record};
 
 /// Why a file is no history.
 #[derive(Debug, Error)]
@@ -54,23 +56,24 @@ impl History {
         if header.format != FORMAT {
             return Err(ReadError::Format { found: header.format });
         }
-        let mut history = Self::new(header);
+        let (mut history, mut ids) = (Self::new(header), HashSet::new());
         for (index, line) in lines {
             let line = line?;
             if !line.trim().is_empty() {
-                let record = serde_json::from_str(&line).map_err(|why| ReadError::Line { line: index + 1, why })?;
+                let record = record(&line, &mut ids).map_err(|why| ReadError::Line { line: index + 1, why })?;
                 history.push(record);
             }
         }
         Ok(history)
     }
 
-    /// Writes the whole history to a file.
+    /// Writes the whole history to a file, which replaces what a run has written so far only once it is complete.
     ///
     /// # Errors
     /// When the file can't be written.
     pub fn write(&self, path: &Path) -> io::Result<()> {
-        let mut writer = Writer::create(path, &self.header)?;
+        let whole = path.with_extension("whole");
+        let mut writer = Writer::create(&whole, &self.header)?;
         for call in &self.calls {
             writer.append(&call.clone().into())?;
         }
@@ -83,11 +86,28 @@ impl History {
         for write in &self.writes {
             writer.append(&write.clone().into())?;
         }
-        writer.finish()
+        writer.finish()?;
+        fs::rename(whole, path)
     }
 }
 
-/// Writes a history while the run goes on.
+/// Reads a record. A call that nobody can have seen is none: the checker would pass over it in silence.
+fn record(line: &str, ids: &mut HashSet<u64>) -> serde_json::Result<Record> {
+    let record = serde_json::from_str(line)?;
+    let Record::Call(call) = &record else { return Ok(record) };
+    let is_unknown = matches!(call.answer, Answer::Unknown { .. });
+    let wrong = match call.received_us {
+        _ if !ids.insert(call.id) => "the id of an earlier call",
+        None if !is_unknown => "an answer that was never received",
+        Some(received_us) if received_us < call.sent_us => "received before it was sent",
+        _ if !call.answer.fits(&call.op) => "an answer to something else than what was asked",
+        _ => return Ok(record),
+    };
+    Err(serde_json::Error::custom(wrong))
+}
+
+/// Writes a history while the run goes on. Whole lines are handed on at a time, so that what a run leaves that is killed can
+/// be read, but for its last moments.
 #[derive(Debug)]
 pub struct Writer<W: io::Write = File> {
     sink: BufWriter<W>,
@@ -131,25 +151,29 @@ impl<W: io::Write> Writer<W> {
     }
 
     fn line(&mut self, value: &impl Serialize) -> io::Result<()> {
-        serde_json::to_writer(&mut self.sink, value)?;
-        self.sink.write_all(b"\n")
+        let mut line = serde_json::to_vec(value)?;
+        line.push(b'\n');
+        // In one piece: the buffer never parts it.
+        self.sink.write_all(&line)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Answer, Call, Fault, Leaderless, Lost, Op, Proof, Write};
+    use super::super::{Call, Fault, Leaderless, Lost, Op, Proof, Write};
     use super::*;
 
-    fn call(op: Op, answer: Answer) -> Record {
+    fn call(id: u64, op: Op, answer: Answer) -> Call {
         let lock = "a".to_owned();
-        Call { id: 1, client: 2, node: 3, lock, op, sent_us: 4, received_us: Some(5), answer, excuse: None }.into()
+        Call { id, client: 2, node: 3, lock, op, sent_us: 4, received_us: Some(5), answer, excuse: None }
     }
 
     fn text_of(history: &History, records: &[Record]) -> String {
         let mut bytes = Vec::new();
         let mut writer = Writer::new(&mut bytes, &history.header).unwrap();
-        records.iter().for_each(|record| writer.append(record).unwrap());
+        for record in records {
+            writer.append(record).unwrap();
+        }
         writer.finish().unwrap();
         String::from_utf8(bytes).unwrap()
     }
@@ -164,12 +188,14 @@ mod tests {
             queued_ms: 0,
         };
         let records = [
-            call(acquire, Answer::Held { holders: vec![7], queue_len: 0 }),
-            call(Op::Get, Answer::refused(503, "no_leader")),
+            call(1, acquire, Answer::Held { holders: vec![7], queue_len: 0 }).into(),
+            call(2, Op::Get, Answer::refused(503, "no_leader")).into(),
             call(
+                3,
                 Op::Renew { by: Proof::Owner("o".to_owned()), ttl_ms: 5 },
                 Answer::Unknown { why: Lost::Abandoned { at_us: 5 } },
-            ),
+            )
+            .into(),
             Fault {
                 kind: "kill".to_owned(),
                 target: "node 1".to_owned(),
@@ -190,12 +216,40 @@ mod tests {
     }
 
     #[test]
+    fn what_a_killed_run_leaves_is_whole_lines() {
+        let mut bytes = Vec::new();
+        let mut writer = Writer::new(&mut bytes, &Header::new(7, 3)).unwrap();
+        for _ in 0..1_000 {
+            writer.append(&call(Op::Get, Answer::NotHeld)).unwrap();
+        }
+        // Neither finished nor dropped: what was not handed on is lost.
+        std::mem::forget(writer);
+        let history = History::read_from(&bytes[..]).unwrap();
+        assert!(history.calls.len() > 900, "{}", history.calls.len());
+    }
+
+    #[test]
     fn a_wrong_line_is_named_by_its_number() {
         let mut text = text_of(&History::default(), &[]);
         text.push_str("\n{\"record\":\"call\"}\n");
         let error = History::read_from(text.as_bytes()).unwrap_err();
         assert!(matches!(error, ReadError::Line { line: 3, .. }), "{error}");
         assert!(matches!(History::read_from(&b""[..]), Err(ReadError::Empty)));
+    }
+
+    #[test]
+    fn a_call_that_nobody_can_have_seen_is_refused() {
+        let seen = call(1, Op::Get, Answer::NotHeld);
+        let is_read = |calls: &[&Call]| {
+            let records: Vec<Record> = calls.iter().map(|call| Record::Call((*call).clone())).collect();
+            History::read_from(text_of(&History::default(), &records).as_bytes()).is_ok()
+        };
+        assert!(is_read(&[&seen, &Call { id: 2, ..seen.clone() }]));
+        assert!(!is_read(&[&seen, &seen]));
+        assert!(!is_read(&[&Call { received_us: None, ..seen.clone() }]));
+        assert!(!is_read(&[&Call { sent_us: 6, ..seen.clone() }]));
+        assert!(!is_read(&[&Call { answer: Answer::Released, ..seen }]));
+        assert!(is_read(&[&Call { received_us: None, ..call(1, Op::Get, Answer::Unknown { why: Lost::RunEnded }) }]));
     }
 
     #[test]

@@ -84,7 +84,9 @@ impl Default for Drift {
 impl Drift {
     /// The margin for a hold of this TTL that was granted after this wait.
     pub fn margin_us(self, ttl_ms: u64, waited_ms: u64) -> u64 {
-        (ttl_ms * self.ttl_permille + waited_ms * self.waited_permille).max(self.least_ms * 1_000)
+        let (of_ttl_us, of_wait_us) =
+            (ttl_ms.saturating_mul(self.ttl_permille), waited_ms.saturating_mul(self.waited_permille));
+        of_ttl_us.saturating_add(of_wait_us).max(self.least_ms * 1_000)
     }
 }
 

@@ -59,7 +59,7 @@ fn headline(summary: &Summary) -> String {
         ("faults that took effect".to_owned(), faults.to_string()),
         ("elections".to_owned(), summary.elections.to_string()),
         ("without a leader".to_owned(), format!("{:.1} s", as_ms(summary.leaderless.total_ms))),
-        ("longest time without any decision".to_owned(), format!("{:.1} s", as_ms(summary.longest_pause_ms))),
+        ("longest time without any decision".to_owned(), format!("{:.2} s", as_ms(summary.longest_pause_ms))),
     ];
     let mut html = String::new();
     add(&mut html, format_args!("<p class=\"verdict {class}\">{}</p>\n<dl>\n", summary.conclusion));
@@ -164,8 +164,10 @@ fn latency(run: &Run, operation: &str, points: &[Point], highest_ms: f64) -> Str
         chart.level(share(ms), &format!("{ms}"));
         ms *= 10.0;
     }
+    // What ends after the run has no place on the axis.
+    let within = || points.iter().filter(|point| point.second < run.worked.as_secs());
     let of = |value: fn(&Point) -> f64| -> Vec<(f64, f64)> {
-        points.iter().map(|point| (as_f64(point.second) + 0.5, share(value(point)))).collect()
+        within().map(|point| (as_f64(point.second) + 0.5, share(value(point)))).collect()
     };
     chart.curve("p99", &of(|point| point.p99_ms));
     chart.curve("p50", &of(|point| point.p50_ms));

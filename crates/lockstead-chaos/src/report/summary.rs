@@ -19,7 +19,7 @@ pub enum Conclusion {
     Ok,
     /// Something happened that must not.
     Violation,
-    /// Nothing was found, but not everything could be checked in the time given.
+    /// Nothing was found, but not everything could be checked in the time given, or there was nothing to check.
     Undecided,
 }
 
@@ -28,6 +28,8 @@ pub enum Conclusion {
 pub struct Checked {
     /// How many locks were looked at.
     pub locks: usize,
+    /// How many calls had an answer about their lock.
+    pub decided: usize,
     /// How many states the search went through.
     pub states: u64,
     /// How long it took.
@@ -71,6 +73,8 @@ pub struct Summary {
     pub leaderless: Gaps,
     /// Whether every node served again after the last fault.
     pub recovered: bool,
+    /// What nodes did that they must not, whatever clients saw.
+    pub broken: Vec<String>,
     /// What the checker said.
     pub checked: Checked,
 }
@@ -80,6 +84,7 @@ impl Checked {
     pub fn from(report: &Report) -> Self {
         Self {
             locks: report.stats.locks,
+            decided: report.stats.decided,
             states: report.stats.states,
             seconds: report.stats.seconds,
             violations: report.violations.iter().map(ToString::to_string).collect(),
@@ -103,7 +108,8 @@ impl Summary {
     /// The summary of a run that was checked.
     pub fn new(run: &Run, report: &Report, repeat: String) -> Self {
         let History { header, calls, faults, leaderless, writes } = &run.history;
-        let conclusion = if run.recovered { Conclusion::of(report) } else { Conclusion::Violation };
+        let conclusion =
+            if run.recovered && run.broken.is_empty() { Conclusion::of(report) } else { Conclusion::Violation };
         Self {
             conclusion,
             repeat,
@@ -121,6 +127,7 @@ impl Summary {
             elections: run.offices.len().saturating_sub(1),
             leaderless: figures::gaps(leaderless),
             recovered: run.recovered,
+            broken: run.broken.clone(),
             checked: Checked::from(report),
         }
     }
@@ -147,8 +154,8 @@ impl Display for Checked {
         let (violations, undecided) = (self.violations.len(), self.undecided.len());
         writeln!(
             f,
-            "checked: {} locks, {} states, {:.1} s: {violations} violations, {undecided} undecided",
-            self.locks, self.states, self.seconds
+            "checked: {} answers about {} locks, {} states, {:.1} s: {violations} violations, {undecided} undecided",
+            self.decided, self.locks, self.states, self.seconds
         )
     }
 }
@@ -173,7 +180,8 @@ impl Display for Summary {
             writeln!(f, "  {operation:<15} {count:>6} {p50_ms:>8.1} {p90_ms:>8.1} {p99_ms:>8.1} {max_ms:>8.1}")?;
         }
         writeln!(f, "  longest time without any decision: {} ms", self.longest_pause_ms)?;
-        writeln!(f, "\nfaults (took effect / done)")?;
+        let none = if self.faults.is_empty() { ": none" } else { "" };
+        writeln!(f, "\nfaults (took effect / done){none}")?;
         for (kind, FaultCount { done, took_effect }) in &self.faults {
             writeln!(f, "  {kind:<20} {took_effect:>4} / {done}")?;
         }
@@ -182,6 +190,9 @@ impl Display for Summary {
         writeln!(f, "without a leader: {count} times, {total_ms} ms in all, longest {longest_ms} ms")?;
         if !self.recovered {
             writeln!(f, "NOT RECOVERED: not every node served again within 30 s after the last fault")?;
+        }
+        for broken in &self.broken {
+            writeln!(f, "BROKEN: {broken}")?;
         }
         write!(f, "\n{}", self.checked)?;
         writeln!(f, "verdict: {}", self.conclusion)?;

@@ -5,6 +5,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::Ground;
+use super::endpoints::Endpoint;
 use super::lanes::Lane;
 use super::moves;
 use super::transport::{Ask, Patience, Told, Transport};
@@ -90,14 +91,14 @@ pub(super) struct Client {
     pub(super) ground: Arc<Ground>,
     pub(super) lane: Lane,
     pub(super) transport: Transport,
-    at: usize,
+    at: u64,
     request_ids: u64,
 }
 
 impl Client {
     pub(super) fn new(number: u32, mut dice: Dice, ground: Arc<Ground>) -> Self {
-        let transport = Transport::new(number, &ground);
-        let at = dice.index(ground.endpoints.len());
+        let transport = Transport::new(number);
+        let at = ground.endpoints.any(&mut dice).node;
         Self { number, dice, lane: Lane::of(number), transport, at, request_ids: 0, ground }
     }
 
@@ -129,8 +130,9 @@ impl Client {
     }
 
     /// The node that it asks next: mostly the one that served it last.
-    pub(super) fn node(&mut self) -> usize {
-        if self.dice.chance(30) { self.dice.index(self.ground.endpoints.len()) } else { self.at }
+    pub(super) fn node(&mut self) -> Arc<Endpoint> {
+        let endpoints = &self.ground.endpoints;
+        if self.dice.chance(30) { endpoints.any(&mut self.dice) } else { endpoints.at(self.at) }
     }
 
     fn patience(&mut self) -> Patience {
@@ -144,11 +146,12 @@ impl Client {
     }
 
     /// One try at this node.
-    pub(super) fn ask_at(&mut self, at: usize, lock: &str, op: Op, patience: Patience) -> Option<Told> {
+    pub(super) fn ask_at(&mut self, at: Arc<Endpoint>, lock: &str, op: Op, patience: Patience) -> Option<Told> {
+        let node = at.node;
         let ask = Ask { at, lock: lock.to_owned(), op, patience };
         let told = self.transport.call(&self.ground, &ask);
         let is_decided = told.as_ref().is_some_and(|told| is_decided(&told.answer));
-        self.at = if is_decided { at } else { (at + 1) % self.ground.endpoints.len() };
+        self.at = if is_decided { node } else { self.ground.endpoints.after(node).node };
         told
     }
 

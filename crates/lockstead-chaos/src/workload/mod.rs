@@ -2,38 +2,27 @@
 
 mod answers;
 mod client;
+mod endpoints;
 mod lanes;
 mod moves;
 mod recorder;
 mod register;
 mod transport;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use crate::clock::{as_us, now};
-use crate::cluster::proxy::Proxy;
 use crate::dice::Dice;
 use client::Client;
+pub use endpoints::{Endpoint, Endpoints};
 pub use recorder::{Noted, Recorder};
 use register::Registers;
 
 /// Enough for a client, so that many fit.
 const STACK_BYTES: usize = 512 * 1_024;
-
-/// A node as clients see it.
-#[derive(Clone, Debug)]
-pub struct Endpoint {
-    /// Its number in the cluster.
-    pub node: u64,
-    /// Where it is called.
-    pub address: SocketAddr,
-    /// The proxy at that address, if it is one of ours.
-    pub link: Option<Arc<Proxy>>,
-}
 
 /// How many clients there are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +41,8 @@ pub struct Ground {
     run: String,
     seed: u64,
     crowd: Crowd,
-    endpoints: Vec<Endpoint>,
+    /// The nodes that clients know of.
+    pub endpoints: Endpoints,
     stop_us: AtomicU64,
     /// What they noted.
     pub recorder: Recorder,
@@ -62,8 +52,15 @@ pub struct Ground {
 impl Ground {
     /// A run of such a crowd whose moments count from `origin`. On a cluster that others use too, `run` keeps its
     /// names apart.
-    pub fn new(origin: Instant, run: String, seed: u64, crowd: Crowd, endpoints: Vec<Endpoint>) -> Self {
-        let (recorder, registers) = (Recorder::default(), Registers::default());
+    pub fn new(
+        origin: Instant,
+        run: String,
+        seed: u64,
+        crowd: Crowd,
+        endpoints: Vec<Endpoint>,
+        recorder: Recorder,
+    ) -> Self {
+        let (endpoints, registers) = (Endpoints::new(endpoints), Registers::default());
         Self { origin, run, seed, crowd, endpoints, stop_us: AtomicU64::new(u64::MAX), recorder, registers }
     }
 

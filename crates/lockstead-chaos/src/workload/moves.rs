@@ -121,7 +121,7 @@ pub(super) fn watch(client: &mut Client) {
     let lane = Lane::any(&mut client.dice, ground.crowd.clients);
     let is_current = client.dice.chance(65);
     let lock = if is_current { lane.lock(&ground.run, elapsed) } else { lane.lock_before(&ground.run, elapsed) };
-    let at = client.dice.index(ground.endpoints.len());
+    let at = ground.endpoints.any(&mut client.dice);
     client.ask_at(at, &lock, Op::Get, Patience::Short(ms(300)));
 }
 
@@ -203,7 +203,7 @@ impl Waiting {
         let op = Op::Acquire { ttl_ms, wait_ms, owner: None, request_id: None, queued_ms: 0 };
         let ask = Ask { at: client.node(), lock: lock.to_owned(), op, patience: Patience::Full };
         let ground = Arc::clone(&client.ground);
-        let Ok(mut conn) = Conn::open(ground.endpoints[ask.at].address) else {
+        let Ok(mut conn) = Conn::open(ask.at.address) else {
             ground.recorder.note_unreachable(ground.us(now()));
             return None;
         };
@@ -215,7 +215,7 @@ impl Waiting {
 
     /// The answer, if it is there already; else the client goes away, by a reset or a close.
     fn receive_or_go(mut self, transport: &Transport, way: Way) -> Option<Hold> {
-        if was_refused(&self.ground.endpoints[self.ask.at], &self.conn) {
+        if was_refused(&self.ask.at, &self.conn) {
             self.ground.recorder.note_unreachable(self.ground.us(now()));
             return None;
         }
@@ -260,7 +260,7 @@ fn abandon(client: &mut Client, lock: &str) {
 fn release_to_the_gone(client: &mut Client, hold: &Hold, release: &Op) {
     let Some(waiting) = Waiting::send(client, &hold.lock) else { return };
     client.pause(&(20..=200));
-    let (way, transport) = (Way::any(client), Transport::new(client.number, &client.ground));
+    let (way, transport) = (Way::any(client), Transport::new(client.number));
     let goes_at = now() + Duration::from_micros(client.dice.between(&(0..=6_000)));
     let going = thread::spawn(move || {
         pause_until(goes_at);

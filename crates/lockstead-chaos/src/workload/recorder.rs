@@ -3,13 +3,14 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use crate::history::Record;
+use crate::history::{Record, Writer};
 
 /// All that the clients of a run noted.
 #[derive(Debug, Default)]
 pub struct Recorder {
     next_id: AtomicU64,
     noted: Mutex<Noted>,
+    file: Mutex<Option<Writer>>,
 }
 
 /// What was noted.
@@ -22,6 +23,11 @@ pub struct Noted {
 }
 
 impl Recorder {
+    /// One that also writes down what it is told as the run goes on.
+    pub fn writing(file: Writer) -> Self {
+        Self { file: Mutex::new(Some(file)), ..Self::default() }
+    }
+
     /// A number for a call that no other call of the run has.
     pub fn next_id(&self) -> u64 {
         self.next_id.fetch_add(1, Ordering::Relaxed)
@@ -29,7 +35,14 @@ impl Recorder {
 
     /// Notes a call or a write.
     pub fn note(&self, record: impl Into<Record>) {
-        self.noted.lock().unwrap_or_else(PoisonError::into_inner).records.push(record.into());
+        let record = record.into();
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        if file.as_mut().is_some_and(|file| file.append(&record).is_err()) {
+            // The whole is written at the end of the run, which tells if it cannot be.
+            *file = None;
+        }
+        drop(file);
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner).records.push(record);
     }
 
     /// Notes that a node could not be reached.

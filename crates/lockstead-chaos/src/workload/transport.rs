@@ -1,6 +1,8 @@
 //! How a client calls a node, and what it can know when no answer comes.
 
+use std::collections::BTreeMap;
 use std::io::{self, ErrorKind};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
@@ -28,7 +30,7 @@ pub(super) enum Patience {
 /// A request: to which node, for which lock, and for how long its answer is waited for.
 #[derive(Clone, Debug)]
 pub(super) struct Ask {
-    pub(super) at: usize,
+    pub(super) at: Arc<Endpoint>,
     pub(super) lock: String,
     pub(super) op: Op,
     pub(super) patience: Patience,
@@ -46,18 +48,19 @@ pub(super) struct Told {
 #[derive(Debug)]
 pub(super) struct Transport {
     client: u32,
-    conns: Vec<Option<Conn>>,
+    conns: BTreeMap<u64, Conn>,
 }
 
 impl Transport {
-    pub(super) fn new(client: u32, ground: &Ground) -> Self {
-        Self { client, conns: ground.endpoints.iter().map(|_| None).collect() }
+    pub(super) fn new(client: u32) -> Self {
+        Self { client, conns: BTreeMap::new() }
     }
 
     /// One try. `None` if nothing of it ever went out.
     pub(super) fn call(&mut self, ground: &Ground, ask: &Ask) -> Option<Told> {
-        let endpoint = &ground.endpoints[ask.at];
-        let kept = self.conns[ask.at].take().filter(Conn::is_idle);
+        let endpoint = &ask.at;
+        self.conns.retain(|node, _| ground.endpoints.knows(*node));
+        let kept = self.conns.remove(&endpoint.node).filter(Conn::is_idle);
         let is_fresh = kept.is_none();
         let Ok(mut conn) = kept.map_or_else(|| Conn::open(endpoint.address), Ok) else {
             ground.recorder.note_unreachable(ground.us(now()));
@@ -71,7 +74,7 @@ impl Transport {
             return None;
         }
         if result.is_ok() {
-            self.conns[ask.at] = Some(conn);
+            self.conns.insert(endpoint.node, conn);
         }
         Some(self.told(ground, ask, sent, result))
     }
@@ -95,7 +98,7 @@ impl Transport {
         ground.recorder.note(Call {
             id: ground.recorder.next_id(),
             client: self.client,
-            node: ground.endpoints[ask.at].node,
+            node: ask.at.node,
             lock: ask.lock.clone(),
             op: ask.op.clone(),
             sent_us: ground.us(sent),

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use lockstead_chaos::checker::{Kind, Limits, Verdict, check};
-use lockstead_chaos::history::History;
+use lockstead_chaos::history::{Answer, History};
 
 fn files(folder: &str) -> Vec<PathBuf> {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/histories").join(folder);
@@ -75,4 +75,13 @@ fn what_can_t_be_decided_in_time_is_no_success() {
     let report = check(&read(&file), &limits);
     assert_eq!((report.verdict(), report.undecided.len()), (Verdict::Undecided, 1), "{report}");
     assert_eq!(report.undecided[0].lock, "a");
+}
+
+#[test]
+fn a_history_in_which_nobody_was_told_anything_is_no_success() {
+    let file = files("right").into_iter().find(|file| file.ends_with("waits-in-turn.jsonl")).unwrap();
+    let mut history = read(&file);
+    history.calls.iter_mut().for_each(|call| call.answer = Answer::refused(503, "no_leader"));
+    let report = check(&history, &Limits::default());
+    assert_eq!((report.verdict(), report.undecided.len()), (Verdict::Undecided, 0), "{report}");
 }

@@ -12,6 +12,8 @@ use tokio::net::{TcpListener, TcpStream};
 pub(crate) enum Step {
     /// Answers with a status, a body and perhaps a leader.
     Say(u16, String, Option<String>),
+    /// Answers 200 as a node of this cluster.
+    SayFrom(&'static str, String),
     /// Closes the connection without an answer.
     HangUp,
     /// Keeps silent and never closes.
@@ -26,6 +28,8 @@ pub(crate) struct FakeNode {
 #[derive(Clone, Debug)]
 pub(crate) struct Asked {
     pub(crate) target: String,
+    /// The cluster that the request is meant for.
+    pub(crate) cluster: Option<String>,
     pub(crate) body: Value,
 }
 
@@ -70,6 +74,9 @@ async fn serve(listener: TcpListener, script: Vec<Step>, asked: Arc<Mutex<Vec<As
                 let step = script.lock().unwrap().next().unwrap_or(say(500, "the script is over"));
                 match step {
                     Step::Say(status, body, leader) => answer(&mut stream, status, &body, leader).await,
+                    Step::SayFrom(cluster, body) => {
+                        answer_with(&mut stream, 200, &body, &format!("lockstead-cluster: {cluster}\r\n")).await;
+                    }
                     Step::HangUp => return,
                     Step::Hang => std::future::pending().await,
                 }
@@ -94,11 +101,16 @@ async fn read_request(stream: &mut BufReader<TcpStream>) -> Option<Asked> {
     let mut body = vec![0; length];
     stream.read_exact(&mut body).await.ok()?;
     let target = lines[0].split(' ').nth(1).unwrap().to_owned();
-    Some(Asked { target, body: serde_json::from_slice(&body).unwrap_or(Value::Null) })
+    let cluster = lines.iter().find_map(|line| line.strip_prefix("lockstead-cluster: ")).map(str::to_owned);
+    Some(Asked { target, cluster, body: serde_json::from_slice(&body).unwrap_or(Value::Null) })
 }
 
 async fn answer(stream: &mut BufReader<TcpStream>, status: u16, body: &str, leader: Option<String>) {
     let leader = leader.map(|leader| format!("lockstead-leader: {leader}\r\n")).unwrap_or_default();
-    let text = format!("HTTP/1.1 {status} X\r\ncontent-length: {}\r\n{leader}\r\n{body}", body.len());
+    answer_with(stream, status, body, &leader).await;
+}
+
+async fn answer_with(stream: &mut BufReader<TcpStream>, status: u16, body: &str, headers: &str) {
+    let text = format!("HTTP/1.1 {status} X\r\ncontent-length: {}\r\n{headers}\r\n{body}", body.len());
     stream.write_all(text.as_bytes()).await.unwrap();
 }

@@ -187,3 +187,16 @@ async fn a_read_of_a_free_lock_is_an_outcome_and_its_name_arrives_whole() {
     assert_eq!(reply.outcome, GetOutcome::NotHeld);
     assert_eq!(node.asked()[0].target, "/v1/locks/get?name=a%2F..%2Fb%20c%0A&consistency=linearizable");
 }
+
+#[tokio::test]
+async fn a_client_goes_on_with_no_other_cluster_than_the_first() {
+    let home = FakeNode::start(vec![Step::SayFrom("one", GRANT.to_owned()), Step::HangUp]).await;
+    let away = FakeNode::start(vec![Step::SayFrom("two", GRANT.to_owned())]).await;
+    let client = client(&[&home.endpoint, &away.endpoint]);
+    client.acquire(&acquire(Wait::No)).await.unwrap();
+    let refused = client.acquire(&acquire(Wait::No)).await.unwrap_err();
+    let (expected, found) = ("one".to_owned(), "two".to_owned());
+    assert_eq!(refused, CallError::OtherCluster { endpoint: away.endpoint.to_string(), expected, found });
+    assert_eq!(home.asked()[0].cluster, None, "nothing is known before the first answer");
+    assert_eq!(away.asked()[0].cluster.as_deref(), Some("one"), "a node of another cluster can refuse before it acts");
+}

@@ -11,14 +11,46 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::frame::Connection;
-use super::hello::{Hello, HelloAnswer, NodeCard, PROTOCOL, Purpose, RefusedWhy, SeenStarts};
+use super::hello::{Hello, HelloAnswer, NodeCard, PROTOCOL, Purpose, RefusedWhy, VERSION, Welcome};
+use super::starts::{Acquaintance, SeenStarts};
 use crate::types::Member;
 
 /// The longest time that a connection and its hello may take.
 pub(super) const DIAL_TIME_MAX: Duration = Duration::from_millis(500);
+/// The longest time that an earlier process may take to show that it still runs; whoever dialed waits for that.
+const PROBE_TIME_MAX: Duration = Duration::from_millis(200);
 
 type ClusterSource = dyn Fn() -> Option<ClusterId> + Send + Sync;
-type OnRefused = dyn Fn(NodeId, RefusedWhy, &str) + Send + Sync;
+type OnWord = dyn Fn(NodeId, Word<'_>) + Send + Sync;
+
+/// What a member says of this node, each time that it is dialed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Word<'a> {
+    /// It knows this node, and its membership says so of it.
+    Welcome(Option<&'a Member>),
+    /// It refuses this node, in these words.
+    Refused(RefusedWhy, &'a str),
+}
+
+/// Who was found at an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    /// Its id.
+    pub(crate) node_id: NodeId,
+    /// The lineage it belongs to; `None` if it is empty.
+    pub(crate) cluster: Option<ClusterId>,
+    card: NodeCard,
+    version: String,
+}
+
+impl Found {
+    /// How the membership shall name it.
+    pub(crate) fn as_member(&self, peer: &str, api: &str) -> Member {
+        let NodeCard { incarnation, starts, process, .. } = self.card;
+        let (peer, api, version) = (peer.to_owned(), api.to_owned(), self.version.clone());
+        Member { peer, api, incarnation, version, starts, process }
+    }
+}
 
 /// Opens connections in the name of this node. All clones are one dialer.
 #[derive(Clone)]
@@ -28,7 +60,7 @@ struct Parts {
     card: NodeCard,
     cluster: Box<ClusterSource>,
     routes: BTreeMap<NodeId, String>,
-    on_refused: Box<OnRefused>,
+    on_word: Box<OnWord>,
     seen: SeenStarts,
 }
 
@@ -59,15 +91,15 @@ impl fmt::Debug for Dialer {
 
 impl Dialer {
     /// `cluster` tells the lineage of this node at the moment; `routes` are addresses that go before those of the
-    /// membership; `on_refused` is told each time that a node refuses this one (its id, the reason, its words).
+    /// membership; `on_word` is told what each member says of this node when it is dialed.
     pub(crate) fn new(
         card: NodeCard,
         cluster: impl Fn() -> Option<ClusterId> + Send + Sync + 'static,
         routes: BTreeMap<NodeId, String>,
-        on_refused: impl Fn(NodeId, RefusedWhy, &str) + Send + Sync + 'static,
+        on_word: impl Fn(NodeId, Word<'_>) + Send + Sync + 'static,
     ) -> Self {
-        let (cluster, on_refused) = (Box::new(cluster), Box::new(on_refused));
-        Self(Arc::new(Parts { card, cluster, routes, on_refused, seen: SeenStarts::default() }))
+        let (cluster, on_word) = (Box::new(cluster), Box::new(on_word));
+        Self(Arc::new(Parts { card, cluster, routes, on_word, seen: SeenStarts::default() }))
     }
 
     /// The starts of other nodes that this dialer has met, to be shared with the acceptor.
@@ -83,12 +115,44 @@ impl Dialer {
         purpose: Purpose,
         time_max: Duration,
     ) -> Result<Connection, DialError> {
-        let address = self.0.routes.get(&target).unwrap_or(&member.peer);
-        let dialed = self.dial_at(address, Some((target, member.incarnation)), purpose, time_max).await;
-        if let Err(DialError::Refused { why, text }) = &dialed {
-            (self.0.on_refused)(target, *why, text);
+        let to = (target, member.incarnation);
+        let dialed = self.dial_at(self.address(target, member), Some(to), purpose, time_max).await;
+        match &dialed {
+            Ok((_, welcome)) => (self.0.on_word)(target, Word::Welcome(welcome.known.as_ref())),
+            Err(DialError::Refused { why, text }) => (self.0.on_word)(target, Word::Refused(*why, text)),
+            Err(DialError::Io(_) | DialError::Stranger(_)) => {}
         }
-        dialed
+        let (mut connection, welcome) = dialed?;
+        connection.met(self.meet(welcome.card, member)?);
+        Ok(connection)
+    }
+
+    /// Has a member say what it thinks of this node.
+    pub(crate) async fn ask_for_word(&self, target: NodeId, member: &Member) -> Result<(), DialError> {
+        self.dial(target, member, Purpose::Members, DIAL_TIME_MAX).await.map(drop)
+    }
+
+    /// The process that answers where a member is; `None` if nobody does, or another node.
+    pub(crate) async fn process_of(&self, target: NodeId, member: &Member) -> Option<u64> {
+        let to = Some((target, member.incarnation));
+        let probed = self.dial_at(self.address(target, member), to, Purpose::Probe, PROBE_TIME_MAX).await;
+        probed.ok().map(|(_, welcome)| welcome.card.process)
+    }
+
+    /// Who is at a peer address?
+    pub(crate) async fn look_at(&self, address: &str) -> Result<Found, DialError> {
+        let (_, Welcome { cluster, card, version, .. }) =
+            self.dial_at(address, None, Purpose::Probe, DIAL_TIME_MAX).await?;
+        Ok(Found { node_id: card.node_id, cluster, card, version })
+    }
+
+    fn address<'a>(&'a self, target: NodeId, member: &'a Member) -> &'a str {
+        self.0.routes.get(&target).unwrap_or(&member.peer)
+    }
+
+    fn meet(&self, card: NodeCard, member: &Member) -> Result<Acquaintance, DialError> {
+        let judged = self.0.seen.judge(card, Some(member));
+        judged.and_then(|_| self.0.seen.accept(card)).map_err(|refusal| DialError::Stranger(refusal.text))
     }
 
     /// Opens a connection to whoever is at an address, or to `to` alone.
@@ -98,7 +162,7 @@ impl Dialer {
         to: Option<(NodeId, Incarnation)>,
         purpose: Purpose,
         time_max: Duration,
-    ) -> Result<Connection, DialError> {
+    ) -> Result<(Connection, Welcome), DialError> {
         match timeout(time_max.min(DIAL_TIME_MAX), self.greet(address, to, purpose)).await {
             Ok(greeted) => greeted,
             Err(elapsed) => Err(DialError::Io(elapsed.into())),
@@ -110,37 +174,38 @@ impl Dialer {
         address: &str,
         to: Option<(NodeId, Incarnation)>,
         purpose: Purpose,
-    ) -> Result<Connection, DialError> {
+    ) -> Result<(Connection, Welcome), DialError> {
         let mut connection = Connection::new(TcpStream::connect(address).await?)?;
-        let cluster = (self.0.cluster)();
-        connection.send(&Hello { protocol: PROTOCOL, cluster, from: self.0.card, to, purpose }).await?;
+        let (cluster, version) = ((self.0.cluster)(), VERSION.to_owned());
+        let hello = Hello { protocol: PROTOCOL, cluster, from: self.0.card, to, purpose, version };
+        connection.send(&hello).await?;
         match connection.receive().await? {
             HelloAnswer::Refused { why, text } => Err(DialError::Refused { why, text }),
-            HelloAnswer::Welcome { cluster: theirs, card } => {
-                check_cluster(cluster, theirs, purpose)?;
-                self.check_card(to, card)?;
+            HelloAnswer::Welcome(welcome) => {
+                check_cluster(cluster, welcome.cluster, purpose)?;
+                check_card(to, welcome.card)?;
                 connection.trust();
-                Ok(connection)
+                Ok((connection, welcome))
             }
         }
     }
+}
 
-    fn check_card(&self, to: Option<(NodeId, Incarnation)>, card: NodeCard) -> Result<(), DialError> {
-        if let Some(to) = to
-            && to != (card.node_id, card.incarnation)
-        {
+fn check_card(to: Option<(NodeId, Incarnation)>, card: NodeCard) -> Result<(), DialError> {
+    match to {
+        Some(to) if to != card.key() => {
             let (node_id, incarnation) = to;
             let text = format!("{card:?} answered instead of node {node_id} with directory {incarnation}");
-            return Err(DialError::Stranger(text));
+            Err(DialError::Stranger(text))
         }
-        self.0.seen.note(card).map_err(|refusal| DialError::Stranger(refusal.text))
+        _ => Ok(()),
     }
 }
 
 fn check_cluster(mine: Option<ClusterId>, theirs: Option<ClusterId>, purpose: Purpose) -> Result<(), DialError> {
     let fits = match purpose {
-        Purpose::Raft | Purpose::Requests => mine == theirs,
-        Purpose::Join => mine.is_none() || theirs.is_none() || mine == theirs,
+        Purpose::Raft | Purpose::Requests | Purpose::Members | Purpose::Restate => mine == theirs,
+        Purpose::Join | Purpose::Probe => mine.is_none() || theirs.is_none() || mine == theirs,
     };
     let text = || format!("a node of cluster {theirs:?} answered a node of cluster {mine:?}");
     if fits { Ok(()) } else { Err(DialError::Stranger(text())) }
@@ -153,7 +218,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::peer::fakes::{card, dialer, member_at};
+    use crate::peer::fakes::{card, dialer, member_at, welcome};
     use crate::peer::lock;
 
     const HOME: ClusterId = ClusterId(7);
@@ -173,7 +238,7 @@ mod tests {
 
     #[tokio::test]
     async fn only_the_node_wanted_is_accepted() {
-        let welcome = |cluster, card| HelloAnswer::Welcome { cluster, card };
+        let welcome = |cluster, card| HelloAnswer::Welcome(welcome(cluster, card));
         let other_directory = NodeCard { incarnation: Incarnation(9), ..card(2) };
         let older_copy = NodeCard { starts: 0, ..card(2) };
         let second_process = NodeCard { process: 99, ..card(2) };
@@ -195,21 +260,22 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_refusal_is_told() {
+    async fn what_a_member_says_of_this_node_is_told() {
         let told = Arc::new(Mutex::new(Vec::new()));
         let record = told.clone();
-        let on_refused = move |id, why, text: &str| lock(&record).push((id, why, text.to_owned()));
-        let dialer = Dialer::new(card(1), || Some(HOME), BTreeMap::new(), on_refused);
+        let on_word = move |id, word: Word<'_>| lock(&record).push(format!("{id} {word:?}"));
+        let dialer = Dialer::new(card(1), || Some(HOME), BTreeMap::new(), on_word);
         let answer = HelloAnswer::Refused { why: RefusedWhy::OldStart, text: "old".to_owned() };
         dial_one_that_answers(&dialer, answer).await.unwrap_err();
-        assert_eq!(*lock(&told), [(2, RefusedWhy::OldStart, "old".to_owned())]);
+        dial_one_that_answers(&dialer, HelloAnswer::Welcome(welcome(Some(HOME), card(2)))).await.unwrap();
+        assert_eq!(*lock(&told), ["2 Refused(OldStart, \"old\")", "2 Welcome(None)"]);
     }
 
     #[tokio::test]
     async fn a_route_goes_before_the_membership() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let routes = BTreeMap::from([(2, listener.local_addr().unwrap().to_string())]);
-        let dialer = Dialer::new(card(1), || Some(HOME), routes, |_, _, _| ());
+        let dialer = Dialer::new(card(1), || Some(HOME), routes, |_, _| ());
         let member = Member { peer: "127.0.0.1:1".to_owned(), ..Member::default() };
         let (outcome, accepted) = tokio::join!(dialer.dial(2, &member, Purpose::Raft, DIAL_TIME_MAX), async {
             Connection::new(listener.accept().await.unwrap().0).unwrap().receive::<Hello>().await

@@ -20,21 +20,29 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use super::dial::Dialer;
-use super::hello::{NodeCard, SeenStarts};
+use super::hello::{NodeCard, VERSION, Welcome};
 use super::join::{JoinAnswer, JoinCall};
+use super::restate::{RestateAnswer, RestateCall, Restated};
 use super::server::{PeerServer, RaftPort};
-use super::{ForwardAnswer, PeerService, lock};
+use super::starts::{Position, SeenStarts};
+use super::{ForwardAnswer, MembersCall, PeerService, lock};
+use crate::members::{MembersAnswer, NodeStatus};
 use crate::types::{LogId, Member, Snapshot, TypeConfig, Vote};
 
 /// No test waits longer for what must happen.
 pub(super) const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(super) fn card(node_id: NodeId) -> NodeCard {
-    NodeCard { node_id, incarnation: Incarnation(node_id), starts: 1, process: node_id }
+    let opened = Position::default();
+    NodeCard { node_id, incarnation: Incarnation(node_id), starts: 1, process: node_id, opened }
+}
+
+pub(super) fn welcome(cluster: Option<ClusterId>, card: NodeCard) -> Welcome {
+    Welcome { cluster, card, known: None, version: VERSION.to_owned() }
 }
 
 pub(super) fn dialer(node_id: NodeId, cluster: Option<ClusterId>) -> Dialer {
-    Dialer::new(card(node_id), move || cluster, BTreeMap::new(), |_, _, _| ())
+    Dialer::new(card(node_id), move || cluster, BTreeMap::new(), |_, _| ())
 }
 
 pub(super) fn member_at(node_id: NodeId, address: SocketAddr) -> Member {
@@ -92,6 +100,8 @@ struct FakeState {
     full_disk: bool,
     cluster: Mutex<Option<ClusterId>>,
     members: HashMap<NodeId, Incarnation>,
+    retired: Vec<NodeId>,
+    answering: Mutex<HashMap<NodeId, u64>>,
     joins: Mutex<Vec<JoinCall>>,
     asked: mpsc::UnboundedSender<Asked>,
     asked_of: Mutex<Option<mpsc::UnboundedReceiver<Asked>>>,
@@ -105,6 +115,8 @@ impl FakeNode {
             full_disk: false,
             cluster: Mutex::new(cluster),
             members: HashMap::new(),
+            retired: Vec::new(),
+            answering: Mutex::default(),
             joins: Mutex::default(),
             asked,
             asked_of: Mutex::new(Some(asked_of)),
@@ -122,6 +134,17 @@ impl FakeNode {
 
     pub(super) fn with_member_incarnation(self, node_id: NodeId, incarnation: Incarnation) -> Self {
         self.change(|state| state.members.extend([(node_id, incarnation)]))
+    }
+
+    pub(super) fn with_retired(self, node_id: NodeId) -> Self {
+        self.change(|state| state.retired.push(node_id))
+    }
+
+    /// From now on this process answers where the node is, or none.
+    pub(super) fn let_answer(&self, node_id: NodeId, process: Option<u64>) {
+        let mut answering = lock(&self.0.answering);
+        answering.remove(&node_id);
+        answering.extend(process.map(|process| (node_id, process)));
     }
 
     pub(super) fn with_full_disk(self) -> Self {
@@ -168,8 +191,18 @@ impl PeerService for FakeNode {
         Ok(())
     }
 
-    fn member_incarnation(&self, node_id: NodeId) -> Option<Incarnation> {
-        self.0.members.get(&node_id).copied()
+    fn member(&self, node_id: NodeId) -> Option<Member> {
+        self.0.members.get(&node_id).map(|incarnation| Member { incarnation: *incarnation, ..Member::default() })
+    }
+
+    fn is_retired(&self, node_id: NodeId) -> bool {
+        self.0.retired.contains(&node_id)
+    }
+
+    fn called_by_unknown(&self, _node_id: NodeId) {}
+
+    async fn answers_as(&self, node_id: NodeId, process: u64) -> bool {
+        lock(&self.0.answering).get(&node_id) == Some(&process)
     }
 
     async fn decide_here(&self, op: Op, time_left: Duration) -> ForwardAnswer {
@@ -192,6 +225,14 @@ impl PeerService for FakeNode {
             Some(cluster) => JoinAnswer::Accepted { cluster },
             None => JoinAnswer::TryAgain { text: "not joined".to_owned() },
         }
+    }
+
+    async fn members(&self, _call: MembersCall) -> MembersAnswer {
+        MembersAnswer::Status(NodeStatus { complete: true, votes: false })
+    }
+
+    async fn restate(&self, _call: RestateCall) -> RestateAnswer {
+        RestateAnswer::Restated(Restated { upto: 7, applied: 9 })
     }
 }
 

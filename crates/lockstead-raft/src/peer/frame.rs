@@ -10,6 +10,8 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio_util::codec::{FramedRead, LengthDelimitedCodec};
 
+use super::starts::Acquaintance;
+
 /// The most bytes of a frame, version byte included.
 pub(super) const FRAME_BYTES_MAX: usize = 16 << 20;
 /// The most bytes of a frame before both ends know each other.
@@ -76,6 +78,7 @@ pub(super) struct Connection {
     reader: FrameReader,
     writer: OwnedWriteHalf,
     buffer: Vec<u8>,
+    peer: Option<Acquaintance>,
 }
 
 impl Connection {
@@ -84,12 +87,22 @@ impl Connection {
         stream.set_nodelay(true)?;
         let (read_half, writer) = stream.into_split();
         let codec = LengthDelimitedCodec::builder().max_frame_length(HELLO_BYTES_MAX).new_codec();
-        Ok(Self { reader: FrameReader(FramedRead::new(read_half, codec)), writer, buffer: Vec::new() })
+        Ok(Self { reader: FrameReader(FramedRead::new(read_half, codec)), writer, buffer: Vec::new(), peer: None })
     }
 
     /// The other end is known: take frames of full size.
     pub(super) fn trust(&mut self) {
         self.reader.0.decoder_mut().set_max_frame_length(FRAME_BYTES_MAX);
+    }
+
+    /// The other end is this process.
+    pub(super) fn met(&mut self, peer: Acquaintance) {
+        self.peer = Some(peer);
+    }
+
+    /// The process at the other end, if it was checked.
+    pub(super) fn peer(&self) -> Option<&Acquaintance> {
+        self.peer.as_ref()
     }
 
     /// Writes a message. If the future is dropped, the connection is of no use any more.

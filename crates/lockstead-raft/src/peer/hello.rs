@@ -3,18 +3,17 @@
 //! Raft itself does not notice a voter whose directory was emptied or replaced by an older copy, and two leaders in one
 //! term may be the result. So identity is checked on every connection, before anything else.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
-
 use lockstead_core::{ClusterId, Incarnation, NodeId};
 use serde::{Deserialize, Serialize};
 
-use super::{PeerService, lock};
+use super::PeerService;
+use super::starts::{Acquaintance, Judged, Position, SeenStarts};
+use crate::types::Member;
 
 /// The version of what follows the hello.
 pub(super) const PROTOCOL: u32 = 1;
-/// The most nodes whose starts are remembered; members are few, and strangers must not fill the memory.
-const NODES_SEEN_MAX: usize = 4_096;
+/// What this build calls itself.
+pub(super) const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Who a node is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,6 +26,15 @@ pub(crate) struct NodeCard {
     pub(crate) starts: u64,
     /// Random, made by the process: tells two live processes with the same directory apart.
     pub(crate) process: u64,
+    /// What its disk held as the process started.
+    pub(crate) opened: Position,
+}
+
+impl NodeCard {
+    /// Names the data directory.
+    pub(super) fn key(&self) -> (NodeId, Incarnation) {
+        (self.node_id, self.incarnation)
+    }
 }
 
 /// What a connection is for.
@@ -34,7 +42,14 @@ pub(crate) struct NodeCard {
 pub(super) enum Purpose {
     Raft,
     Requests,
+    /// One call of a node that may be no member yet.
     Join,
+    /// Who answers there? The hello is all.
+    Probe,
+    /// One call about the membership.
+    Members,
+    /// One call to the leader to restate.
+    Restate,
 }
 
 /// The first frame of the dialer.
@@ -45,13 +60,24 @@ pub(super) struct Hello {
     pub(super) from: NodeCard,
     pub(super) to: Option<(NodeId, Incarnation)>,
     pub(super) purpose: Purpose,
+    pub(super) version: String,
 }
 
 /// The first frame of the acceptor.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum HelloAnswer {
-    Welcome { cluster: Option<ClusterId>, card: NodeCard },
+    Welcome(Welcome),
     Refused { why: RefusedWhy, text: String },
+}
+
+/// How a dialer is let in.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Welcome {
+    pub(super) cluster: Option<ClusterId>,
+    pub(super) card: NodeCard,
+    /// What the acceptor's membership says of the dialer.
+    pub(super) known: Option<Member>,
+    pub(super) version: String,
 }
 
 /// Why a connection was refused.
@@ -65,10 +91,13 @@ pub(crate) enum RefusedWhy {
     WrongCluster,
     /// The dialer's id is a member with another data directory.
     WrongIncarnation,
-    /// The dialer's data directory is an older copy: it has been started more often than the dialer knows.
+    /// The dialer's data directory is an older copy: it has been started more often, or has acknowledged more, than the
+    /// dialer knows.
     OldStart,
-    /// Another process runs with the dialer's identity.
+    /// Another process runs, or ran, with the dialer's identity.
     SecondProcess,
+    /// The dialer was a member and was removed.
+    Removed,
     /// The dialer has dialed itself.
     Itself,
     /// The acceptor could not keep what it learned.
@@ -83,81 +112,73 @@ pub(super) struct Refusal {
 }
 
 impl Refusal {
-    fn new(why: RefusedWhy, text: impl Into<String>) -> Self {
+    pub(super) fn new(why: RefusedWhy, text: impl Into<String>) -> Self {
         Self { why, text: text.into() }
     }
 }
 
-/// The newest start of each node that this process has met. All clones are one memory.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct SeenStarts(Arc<Mutex<HashMap<(NodeId, Incarnation), Start>>>);
-
-#[derive(Clone, Copy, Debug)]
-struct Start {
-    starts: u64,
-    process: u64,
-}
-
-impl SeenStarts {
-    /// Remembers a node's start, or refuses it if it is older than the newest known.
-    pub(super) fn note(&self, card: NodeCard) -> Result<(), Refusal> {
-        let mut seen = lock(&self.0);
-        let key = (card.node_id, card.incarnation);
-        match seen.get(&key) {
-            Some(newest) => check_start(*newest, card)?,
-            None if seen.len() >= NODES_SEEN_MAX => return Ok(()),
-            None => {}
+/// The acceptor's answer, and the dialer as it is known from now on. It may make this node adopt the dialer's lineage,
+/// and cut off an earlier process of the dialer's node.
+pub(super) async fn answer_hello<P: PeerService>(
+    service: &P,
+    seen: &SeenStarts,
+    hello: &Hello,
+) -> (HelloAnswer, Option<Acquaintance>) {
+    match check_hello(service, seen, hello).await {
+        Ok(acquaintance) => {
+            let known = service.member(hello.from.node_id);
+            let (cluster, card) = (service.cluster(), service.card());
+            (HelloAnswer::Welcome(Welcome { cluster, card, known, version: VERSION.to_owned() }), acquaintance)
         }
-        seen.insert(key, Start { starts: card.starts, process: card.process });
-        Ok(())
+        Err(Refusal { why, text }) => (HelloAnswer::Refused { why, text }, None),
     }
 }
 
-fn check_start(newest: Start, card: NodeCard) -> Result<(), Refusal> {
-    let NodeCard { node_id, starts, process, .. } = card;
-    if starts < newest.starts {
-        let text =
-            format!("node {node_id} is at start {starts}, but start {} has been seen: an older copy", newest.starts);
-        return Err(Refusal::new(RefusedWhy::OldStart, text));
-    }
-    if starts == newest.starts && process != newest.process {
-        let text = format!("another process has been node {node_id} at start {starts}");
-        return Err(Refusal::new(RefusedWhy::SecondProcess, text));
-    }
-    Ok(())
-}
-
-/// The acceptor's answer; it may make this node adopt the dialer's lineage.
-pub(super) fn answer_hello<P: PeerService>(service: &P, seen: &SeenStarts, hello: &Hello) -> HelloAnswer {
-    match check_hello(service, seen, hello) {
-        Ok(()) => HelloAnswer::Welcome { cluster: service.cluster(), card: service.card() },
-        Err(Refusal { why, text }) => HelloAnswer::Refused { why, text },
-    }
-}
-
-fn check_hello<P: PeerService>(service: &P, seen: &SeenStarts, hello: &Hello) -> Result<(), Refusal> {
+async fn check_hello<P: PeerService>(
+    service: &P,
+    seen: &SeenStarts,
+    hello: &Hello,
+) -> Result<Option<Acquaintance>, Refusal> {
     if hello.protocol != PROTOCOL {
-        let text = format!("protocol {} instead of {PROTOCOL}", hello.protocol);
+        let text = format!("protocol {} (version {}) instead of {PROTOCOL} ({VERSION})", hello.protocol, hello.version);
         return Err(Refusal::new(RefusedWhy::Protocol, text));
     }
     let card = service.card();
     check_target(card, hello)?;
-    check_sender(service, card, hello.from)?;
     let adopted = check_cluster(service.cluster(), hello)?;
-    // Whoever asks to join has proved nothing yet: its word must not turn a member away.
-    if hello.purpose != Purpose::Join {
-        seen.note(hello.from)?;
+    check_sender(service, card, hello.from)?;
+    // Whoever asks to join, or who somebody is, has proved nothing yet: its word must not turn a member away.
+    let acquaintance = match hello.purpose {
+        Purpose::Join | Purpose::Probe => None,
+        Purpose::Raft | Purpose::Requests | Purpose::Members | Purpose::Restate => {
+            Some(meet(service, seen, hello.from).await?)
+        }
+    };
+    if let Some(cluster) = adopted {
+        service.adopt_cluster(cluster).map_err(|text| Refusal::new(RefusedWhy::Storage, text))?;
     }
-    match adopted {
-        Some(cluster) => service.adopt_cluster(cluster).map_err(|text| Refusal::new(RefusedWhy::Storage, text)),
-        None => Ok(()),
+    Ok(acquaintance)
+}
+
+/// Lets a process in unless its directory is an older copy, or the process before it still runs.
+async fn meet<P: PeerService>(service: &P, seen: &SeenStarts, from: NodeCard) -> Result<Acquaintance, Refusal> {
+    let recorded = service.member(from.node_id);
+    if recorded.is_none() {
+        service.called_by_unknown(from.node_id);
     }
+    if let Judged::Overtakes { process } = seen.judge(from, recorded.as_ref())?
+        && service.answers_as(from.node_id, process).await
+    {
+        let text = format!("node {} runs already, on the directory that this one was copied from", from.node_id);
+        return Err(Refusal::new(RefusedWhy::SecondProcess, text));
+    }
+    seen.accept(from)
 }
 
 fn check_target(card: NodeCard, hello: &Hello) -> Result<(), Refusal> {
     let fits = match hello.to {
         Some(to) => to == (card.node_id, card.incarnation),
-        None => hello.purpose == Purpose::Join,
+        None => matches!(hello.purpose, Purpose::Join | Purpose::Probe),
     };
     let text = || format!("this is node {} with directory {}", card.node_id, card.incarnation);
     if fits { Ok(()) } else { Err(Refusal::new(RefusedWhy::WrongNode, text())) }
@@ -165,10 +186,14 @@ fn check_target(card: NodeCard, hello: &Hello) -> Result<(), Refusal> {
 
 fn check_sender<P: PeerService>(service: &P, card: NodeCard, from: NodeCard) -> Result<(), Refusal> {
     let node_id = from.node_id;
-    match service.member_incarnation(node_id) {
+    match service.member(node_id).map(|member| member.incarnation) {
         Some(incarnation) if incarnation != from.incarnation => {
             let text = format!("node {node_id} is a member with directory {incarnation}, not {}", from.incarnation);
             Err(Refusal::new(RefusedWhy::WrongIncarnation, text))
+        }
+        None if service.is_retired(node_id) => {
+            let text = format!("node {node_id} was removed from this cluster; its id is never used again");
+            Err(Refusal::new(RefusedWhy::Removed, text))
         }
         _ if from == card => Err(Refusal::new(RefusedWhy::Itself, format!("node {node_id} has dialed itself"))),
         _ if node_id == card.node_id => {
@@ -185,125 +210,15 @@ fn check_cluster(mine: Option<ClusterId>, hello: &Hello) -> Result<Option<Cluste
         (Some(mine), Some(theirs), _) if mine != theirs => {
             refuse(format!("this node belongs to cluster {mine}, not {theirs}"))
         }
-        (Some(_), Some(_), _) | (_, _, Purpose::Join) => Ok(None),
+        (Some(_), Some(_), _) | (_, _, Purpose::Join | Purpose::Probe) => Ok(None),
         (_, None, _) => refuse("the dialer belongs to no cluster".to_owned()),
         (None, Some(theirs), Purpose::Raft) => Ok(Some(theirs)),
-        (None, Some(_), Purpose::Requests) => refuse("this node has not joined a cluster yet".to_owned()),
+        (None, Some(_), Purpose::Requests | Purpose::Members | Purpose::Restate) => {
+            refuse("this node has not joined a cluster yet".to_owned())
+        }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::peer::fakes::{FakeNode, card};
-    use crate::peer::frame::append_frame;
-
-    const HOME: ClusterId = ClusterId(7);
-    const AWAY: ClusterId = ClusterId(8);
-
-    /// Node 1 of cluster `HOME`, which knows node 2 with directory 2.
-    fn host() -> FakeNode {
-        FakeNode::new(1, Some(HOME)).with_member(1).with_member(2)
-    }
-
-    fn hello(purpose: Purpose) -> Hello {
-        Hello { protocol: PROTOCOL, cluster: Some(HOME), from: card(2), to: Some((1, Incarnation(1))), purpose }
-    }
-
-    fn check(host: &FakeNode, hello: &Hello, expected: Option<RefusedWhy>) {
-        let answer = answer_hello(host, &SeenStarts::default(), hello);
-        let refused = match answer {
-            HelloAnswer::Welcome { cluster, card } => {
-                assert_eq!((cluster, card), (host.cluster(), host.card()));
-                None
-            }
-            HelloAnswer::Refused { why, .. } => Some(why),
-        };
-        assert_eq!(refused, expected, "{hello:?}");
-    }
-
-    #[test]
-    fn only_the_right_node_of_the_right_cluster_is_let_in() {
-        use Purpose::{Join, Raft, Requests};
-        let host = host();
-        for purpose in [Raft, Requests, Join] {
-            let good = hello(purpose);
-            let stranger = NodeCard { incarnation: Incarnation(9), ..card(2) };
-            let not_join = |why| (purpose != Join).then_some(why);
-            check(&host, &good, None);
-            check(&host, &Hello { from: card(3), ..good.clone() }, None);
-            check(&host, &Hello { protocol: 2, ..good.clone() }, Some(RefusedWhy::Protocol));
-            check(&host, &Hello { to: Some((3, Incarnation(1))), ..good.clone() }, Some(RefusedWhy::WrongNode));
-            check(&host, &Hello { to: Some((1, Incarnation(9))), ..good.clone() }, Some(RefusedWhy::WrongNode));
-            check(&host, &Hello { to: None, ..good.clone() }, not_join(RefusedWhy::WrongNode));
-            check(&host, &Hello { cluster: Some(AWAY), ..good.clone() }, Some(RefusedWhy::WrongCluster));
-            check(&host, &Hello { cluster: None, ..good.clone() }, not_join(RefusedWhy::WrongCluster));
-            check(&host, &Hello { from: stranger, ..good.clone() }, Some(RefusedWhy::WrongIncarnation));
-            let double = NodeCard { process: 99, ..card(1) };
-            check(&host, &Hello { from: double, ..good.clone() }, Some(RefusedWhy::SecondProcess));
-            check(&host, &Hello { from: card(1), ..good.clone() }, Some(RefusedWhy::Itself));
-        }
-    }
-
-    #[test]
-    fn a_node_without_a_cluster_adopts_that_of_a_raft_dialer_only() {
-        let adopted = |purpose, cluster, expected| {
-            let host = FakeNode::new(1, None);
-            check(&host, &Hello { cluster, ..hello(purpose) }, expected);
-            host.cluster()
-        };
-        assert_eq!(adopted(Purpose::Raft, Some(HOME), None), Some(HOME));
-        assert_eq!(adopted(Purpose::Raft, None, Some(RefusedWhy::WrongCluster)), None);
-        assert_eq!(adopted(Purpose::Requests, Some(HOME), Some(RefusedWhy::WrongCluster)), None);
-        assert_eq!(adopted(Purpose::Join, Some(HOME), None), None);
-        let full = FakeNode::new(1, None).with_full_disk();
-        check(&full, &hello(Purpose::Raft), Some(RefusedWhy::Storage));
-    }
-
-    #[test]
-    fn a_refused_dialer_makes_nobody_adopt_its_cluster() {
-        let host = FakeNode::new(1, None);
-        check(&host, &Hello { to: Some((1, Incarnation(9))), ..hello(Purpose::Raft) }, Some(RefusedWhy::WrongNode));
-        assert_eq!(host.cluster(), None);
-    }
-
-    #[test]
-    fn an_older_start_and_a_second_process_are_refused() {
-        let (host, seen) = (host(), SeenStarts::default());
-        let arrive = |starts, process| {
-            let from = NodeCard { starts, process, ..card(2) };
-            match answer_hello(&host, &seen, &Hello { from, ..hello(Purpose::Raft) }) {
-                HelloAnswer::Welcome { .. } => None,
-                HelloAnswer::Refused { why, .. } => Some(why),
-            }
-        };
-        assert_eq!(arrive(5, 1), None);
-        assert_eq!(arrive(5, 1), None);
-        assert_eq!(arrive(5, 2), Some(RefusedWhy::SecondProcess));
-        assert_eq!(arrive(4, 1), Some(RefusedWhy::OldStart));
-        assert_eq!(arrive(6, 2), None);
-        assert_eq!(arrive(5, 1), Some(RefusedWhy::OldStart));
-    }
-
-    #[test]
-    fn the_memory_of_starts_is_bounded_and_keeps_what_it_has() {
-        let seen = SeenStarts::default();
-        for node_id in 0..=NODES_SEEN_MAX as u64 {
-            seen.note(NodeCard { node_id, ..card(1) }).unwrap();
-        }
-        assert_eq!(lock(&seen.0).len(), NODES_SEEN_MAX);
-        let older = NodeCard { node_id: 0, starts: 0, ..card(1) };
-        assert_eq!(seen.note(older).unwrap_err().why, RefusedWhy::OldStart);
-    }
-
-    #[test]
-    fn the_hello_has_these_bytes() {
-        let mut bytes = Vec::new();
-        append_frame(&mut bytes, &hello(Purpose::Requests)).unwrap();
-        assert_eq!(bytes[..5], [/* length */ 0, 0, 0, 12, /* version */ 1]);
-        let from = [2, 2, 1, 2];
-        let to = [1, 1, 1];
-        let expected = [&[/* protocol */ 1, /* cluster */ 1, 7][..], &from, &to, &[/* purpose */ 1]].concat();
-        assert_eq!(bytes[5..], expected);
-    }
-}
+#[path = "hello_tests.rs"]
+mod tests;

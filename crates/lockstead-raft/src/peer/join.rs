@@ -50,6 +50,11 @@ pub(crate) enum JoinAnswer {
         /// Where the leader's peers reach it, as the member knows.
         leader_peer: Option<String>,
     },
+    /// Never: the node was a member and was removed.
+    Removed {
+        /// Why.
+        text: String,
+    },
     /// Never.
     Refused {
         /// Why.
@@ -77,7 +82,7 @@ pub(crate) async fn ask_to_join(
 
 async fn ask(dialer: &Dialer, peer_address: &str, call: &JoinCall, time_max: Duration) -> io::Result<JoinAnswer> {
     match dialer.dial_at(peer_address, None, Purpose::Join, time_max).await {
-        Ok(mut connection) => {
+        Ok((mut connection, _)) => {
             connection.send(call).await?;
             connection.receive().await
         }
@@ -90,6 +95,7 @@ async fn ask(dialer: &Dialer, peer_address: &str, call: &JoinCall, time_max: Dur
 fn refused(why: RefusedWhy, text: String) -> JoinAnswer {
     match why {
         RefusedWhy::Storage | RefusedWhy::WrongNode | RefusedWhy::Itself => JoinAnswer::TryAgain { text },
+        RefusedWhy::Removed => JoinAnswer::Removed { text },
         RefusedWhy::Protocol
         | RefusedWhy::WrongCluster
         | RefusedWhy::WrongIncarnation

@@ -36,9 +36,11 @@ struct LinkContext {
 
 impl LinkContext {
     fn start_wire(&self, connection: Connection) -> Arc<Wire> {
+        let overtaken = connection.peer().map(|peer| peer.overtaken().clone()).unwrap_or_default();
         let (wire, running) = Wire::new(connection, self.timing);
         let stop = self.stop.clone();
-        self.tracker.spawn_on(async move { stop.run_until_cancelled(running).await }, &self.runtime);
+        let running = async move { stop.run_until_cancelled(overtaken.run_until_cancelled(running)).await };
+        self.tracker.spawn_on(running, &self.runtime);
         wire
     }
 }

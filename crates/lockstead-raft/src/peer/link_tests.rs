@@ -6,7 +6,8 @@ use tokio::task::JoinHandle;
 use super::*;
 use crate::peer::PeerService;
 use crate::peer::fakes::{
-    Asked, FakeNode, PATIENCE, acquire, card, dialer, give_back, granted, lock_named, member_at, next, serve, within,
+    Asked, FakeNode, PATIENCE, acquire, card, dialer, give_back, granted, lock_named, member_at, next, serve, welcome,
+    within,
 };
 use crate::peer::hello::{Hello, HelloAnswer};
 use crate::peer::requests::{CALLS_MAX, LinkAnswer, LinkCall};
@@ -41,7 +42,7 @@ impl Script {
     async fn accept(&self) -> Connection {
         let mut connection = Connection::new(within(self.listener.accept()).await.unwrap().0).unwrap();
         connection.receive::<Hello>().await.unwrap();
-        connection.send(&HelloAnswer::Welcome { cluster: Some(HOME), card: card(1) }).await.unwrap();
+        connection.send(&HelloAnswer::Welcome(welcome(Some(HOME), card(1)))).await.unwrap();
         connection
     }
 }

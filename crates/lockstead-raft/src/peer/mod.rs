@@ -1,8 +1,9 @@
 //! Traffic between the nodes of a cluster: one port, three purposes.
 //!
-//! A connection is TCP with length-delimited frames ([`frame`]). It opens with a hello each way ([`hello`]), which
-//! checks who both ends are, and then serves one purpose to its end: Raft calls ([`network`], [`server`]), forwarded
-//! requests ([`link`], [`wire`], [`requests`]) or one call to join ([`join`]).
+//! A connection is TCP with length-delimited frames ([`frame`]). It opens with a hello each way ([`hello`], [`starts`]),
+//! which checks who both ends are, and then serves one purpose to its end: Raft calls ([`network`], [`server`]),
+//! forwarded requests ([`link`], [`wire`], [`requests`]), one call to join ([`join`]), one about the membership
+//! ([`members`]) or one to restate ([`restate`]).
 //!
 //! Invariants:
 //! 1. Nothing but the hello is read from or written to a node whose identity was not checked.
@@ -17,9 +18,12 @@ mod frame;
 mod hello;
 mod join;
 mod link;
+mod members;
 mod network;
 mod requests;
+mod restate;
 mod server;
+mod starts;
 mod wire;
 
 #[cfg(test)]
@@ -29,15 +33,21 @@ use std::future::Future;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lockstead_core::{ClusterId, GiveBack, Incarnation, NodeId, Op, Outcome};
+use lockstead_core::{ClusterId, GiveBack, NodeId, Op, Outcome};
 use serde::{Deserialize, Serialize};
 
-pub(crate) use dial::Dialer;
+use crate::members::MembersAnswer;
+use crate::types::Member;
+
+pub(crate) use dial::{Dialer, Found, Word};
 pub(crate) use hello::{NodeCard, RefusedWhy};
 pub(crate) use join::{JoinAnswer, JoinCall, JoinStep, ask_to_join};
 pub(crate) use link::RequestLinks;
+pub(crate) use members::{MembersCall, MembersCallError, ask_about_members};
 pub(crate) use network::PeerNetworkFactory;
+pub(crate) use restate::{RestateAnswer, RestateCall, Restated, ask_to_restate};
 pub(crate) use server::{PeerServer, RaftHandle};
+pub(crate) use starts::Position;
 pub(crate) use wire::LinkError;
 
 /// What a node answers to a request that another passed on to it.
@@ -77,8 +87,17 @@ pub(crate) trait PeerService: Clone + Send + Sync + 'static {
     /// Why that is impossible; the connection is refused then.
     fn adopt_cluster(&self, cluster: ClusterId) -> Result<(), String>;
 
-    /// With which data directory a node is a member, as this node's own membership says; `None` if it is none.
-    fn member_incarnation(&self, node_id: NodeId) -> Option<Incarnation>;
+    /// What this node's own membership says of a node; `None` if it is no member.
+    fn member(&self, node_id: NodeId) -> Option<Member>;
+
+    /// Whether a node was a member and was removed, as far as this node has applied.
+    fn is_retired(&self, node_id: NodeId) -> bool;
+
+    /// A node of this lineage has called that this node's membership does not name. Must not block.
+    fn called_by_unknown(&self, node_id: NodeId);
+
+    /// Whether this very process answers where the membership says that the node is.
+    fn answers_as(&self, node_id: NodeId, process: u64) -> impl Future<Output = bool> + Send;
 
     /// Decides a request here, if this node leads.
     ///
@@ -91,6 +110,12 @@ pub(crate) trait PeerService: Clone + Send + Sync + 'static {
 
     /// Takes a node into the cluster, or makes it a voter.
     fn join(&self, call: JoinCall) -> impl Future<Output = JoinAnswer> + Send;
+
+    /// Answers a member's call about the membership.
+    fn members(&self, call: MembersCall) -> impl Future<Output = MembersAnswer> + Send;
+
+    /// Restates every live record, if this node leads.
+    fn restate(&self, call: RestateCall) -> impl Future<Output = RestateAnswer> + Send;
 }
 
 /// Locks; a poisoned lock is taken as it is, since a panic ends the process anyway.

@@ -25,6 +25,7 @@ use tokio::time::timeout;
 use super::dial::{DialError, Dialer};
 use super::frame::{Connection, malformed};
 use super::hello::Purpose;
+use super::starts::Position;
 use crate::types::{Entry, LogId, Member, Snapshot, SnapshotData, SnapshotMeta, TypeConfig, Vote};
 
 /// The least time for an append: openraft's own (one heartbeat) would re-send whenever a follower's disk is slow, and
@@ -144,16 +145,61 @@ impl PeerNetwork {
     async fn call_unlimited(&mut self, call: RaftCall, time_max: Duration) -> Result<RaftAnswer, CallError> {
         let mut connection = self.take_connection(time_max).await.map_err(CallError::Dial)?;
         self.calls += 1;
-        let answered = exchange(&mut connection, self.calls, call).await.map_err(CallError::Lost)?;
+        let promise = Promise::of(&call);
+        let peer = connection.peer().cloned();
+        let exchanged = exchange(&mut connection, self.calls, call);
+        let overtaken = peer.as_ref().map(|peer| peer.overtaken().clone()).unwrap_or_default();
+        let answered = overtaken.run_until_cancelled(exchanged).await;
+        // What an overtaken process says does not count any more, also if it came in the same moment.
+        let answered = answered.filter(|_| !overtaken.is_cancelled()).unwrap_or_else(|| Err(is_overtaken()));
+        let answered = answered.map_err(CallError::Lost)?;
         self.connection = Some(connection);
+        if let (Some(peer), Ok(answer)) = (&peer, &answered)
+            && let Some(position) = promise.kept_by(answer)
+        {
+            peer.acknowledged(position);
+        }
         answered.map_err(CallError::Remote)
     }
 
     async fn take_connection(&mut self, time_max: Duration) -> Result<Connection, DialError> {
         match self.connection.take() {
-            Some(connection) => Ok(connection),
-            None => self.dialer.dial(self.target, &self.member, Purpose::Raft, time_max).await,
+            Some(connection) if connection.peer().is_none_or(|peer| !peer.overtaken().is_cancelled()) => Ok(connection),
+            _ => self.dialer.dial(self.target, &self.member, Purpose::Raft, time_max).await,
         }
+    }
+}
+
+fn is_overtaken() -> io::Error {
+    io::Error::other("a later start of that node was accepted")
+}
+
+/// What a node will have on its disk once it has answered a call with success.
+struct Promise {
+    vote: Vote,
+    last_log: Option<LogId>,
+}
+
+impl Promise {
+    fn of(call: &RaftCall) -> Self {
+        let (vote, last_log) = match call {
+            RaftCall::Append(rpc) => (rpc.vote, rpc.entries.last().map(|entry| entry.log_id).or(rpc.prev_log_id)),
+            RaftCall::Snapshot(call) => (call.vote, call.meta.last_log_id),
+            RaftCall::Vote(rpc) | RaftCall::PreVote(rpc) => (rpc.vote, None),
+            RaftCall::Transfer(rpc) => (*rpc.from_leader(), None),
+        };
+        Self { vote, last_log }
+    }
+
+    fn kept_by(&self, answer: &RaftAnswer) -> Option<Position> {
+        let last_log = match answer {
+            RaftAnswer::Append(AppendEntriesResponse::Success) => self.last_log,
+            RaftAnswer::Append(AppendEntriesResponse::PartialSuccess(last_log)) => *last_log,
+            RaftAnswer::Snapshot(response) if response.vote == self.vote => self.last_log,
+            RaftAnswer::Vote(response) if response.vote_granted => None,
+            _ => return None,
+        };
+        Some(Position::new(Some(&self.vote), last_log.as_ref()))
     }
 }
 

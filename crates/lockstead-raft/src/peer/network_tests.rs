@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures::StreamExt;
@@ -5,9 +6,9 @@ use lockstead_core::ClusterId;
 use tokio::net::TcpListener;
 
 use super::*;
-use crate::peer::fakes::{FakeNode, FakeRaft, card, dialer, member_at, serve_raft, within};
+use crate::peer::fakes::{FakeNode, FakeRaft, card, dialer, member_at, serve_raft, welcome, within};
 use crate::peer::frame::append_frame;
-use crate::peer::hello::{Hello, HelloAnswer};
+use crate::peer::hello::{Hello, HelloAnswer, NodeCard};
 use crate::peer::lock;
 use crate::types::{BatchBytes, CommittedLeaderId};
 
@@ -94,7 +95,7 @@ async fn who_cannot_be_dialed_is_unreachable() {
 async fn accept(listener: &TcpListener) -> Connection {
     let mut connection = Connection::new(within(listener.accept()).await.unwrap().0).unwrap();
     connection.receive::<Hello>().await.unwrap();
-    connection.send(&HelloAnswer::Welcome { cluster: Some(HOME), card: card(1) }).await.unwrap();
+    connection.send(&HelloAnswer::Welcome(welcome(Some(HOME), card(1)))).await.unwrap();
     connection.trust();
     connection
 }
@@ -180,4 +181,55 @@ fn an_append_has_these_bytes() {
         /* commit */ 0,
     ];
     assert_eq!(bytes, expected);
+}
+
+fn later_start(node_id: NodeId) -> NodeCard {
+    NodeCard { starts: 2, process: 99, ..card(node_id) }
+}
+
+#[tokio::test]
+async fn a_later_start_cuts_off_the_process_before_it() {
+    let node = serve_raft(FakeNode::new(1, Some(HOME)), FakeRaft::default()).await;
+    let dial = async |card: NodeCard| {
+        let dialer = Dialer::new(card, || Some(HOME), BTreeMap::new(), |_, _| ());
+        dialer.dial(1, &node.member, Purpose::Raft, TTL).await.unwrap()
+    };
+    let mut first = dial(card(2)).await;
+    let _second = dial(later_start(2)).await;
+    assert_eq!(within(first.receive::<()>()).await.unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+}
+
+#[tokio::test]
+async fn what_an_overtaken_process_answers_does_not_count() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let member = member_at(1, listener.local_addr().unwrap());
+    let dialer = dialer(2, Some(HOME));
+    let mut network = PeerNetworkFactory::new(dialer.clone()).new_client(1, &member).await;
+    let (answered, _open) = tokio::join!(within(network.vote(vote_request(), option())), async {
+        let mut connection = accept(&listener).await;
+        let (number, call): (u64, RaftCall) = connection.receive().await.unwrap();
+        assert!(matches!(call, RaftCall::Vote(_)));
+        dialer.seen_starts().accept(later_start(1)).unwrap();
+        let granted: Result<_, String> = Ok(RaftAnswer::Vote(VoteResponse::new(vote(), None, true)));
+        connection.send(&(number, granted)).await.unwrap();
+        connection
+    });
+    assert!(matches!(&answered, Err(RPCError::Network(_))), "{answered:?}");
+    assert!(network.connection.is_none());
+}
+
+#[tokio::test]
+async fn what_was_acknowledged_is_remembered_against_a_later_start() {
+    let node = serve_raft(FakeNode::new(1, Some(HOME)), FakeRaft::default()).await;
+    let dialer = dialer(2, Some(HOME));
+    let mut network = PeerNetworkFactory::new(dialer.clone()).new_client(1, &node.member).await;
+    let judge = |opened| dialer.seen_starts().judge(NodeCard { opened, ..later_start(1) }, None).is_ok();
+    let empty = Position::default();
+    network.pre_vote(vote_request(), option()).await.unwrap();
+    assert!(judge(empty), "a pre-vote promises nothing");
+    network.vote(vote_request(), option()).await.unwrap();
+    assert!(!judge(empty) && judge(Position::new(Some(&vote()), None)));
+    network.append_entries(append_of(&[10, 20]), option()).await.unwrap();
+    assert!(!judge(Position::new(Some(&vote()), Some(&log_id(1)))));
+    assert!(judge(Position::new(Some(&vote()), Some(&log_id(2)))));
 }

@@ -19,9 +19,10 @@ use tokio_util::task::TaskTracker;
 
 use super::PeerService;
 use super::frame::Connection;
-use super::hello::{Hello, HelloAnswer, Purpose, SeenStarts, answer_hello};
+use super::hello::{Hello, HelloAnswer, Purpose, answer_hello};
 use super::network::{RaftAnswer, RaftCall};
 use super::requests::serve_requests;
+use super::starts::{Acquaintance, SeenStarts};
 use super::wire::LinkTiming;
 use crate::types::{Snapshot, SnapshotData, TypeConfig, Vote};
 
@@ -38,7 +39,7 @@ const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 /// Raft as its peers reach it. Each `Err` is told to the caller in words.
 pub(crate) trait RaftPort: Clone + Send + Sync + 'static {
     /// Whether this node may grant votes and stand for election: its own membership lists its id with its data
-    /// directory.
+    /// directory, and its voters take it for the node that it was.
     fn may_vote(&self) -> bool;
 
     /// Append entries, or a heartbeat.
@@ -79,11 +80,13 @@ pub(crate) struct RaftHandle<SM: RaftStateMachine<TypeConfig, SnapshotData = Sna
     pub(crate) raft: Raft<TypeConfig, SM>,
     /// See [`RaftPort::may_vote`].
     pub(crate) may_vote: Arc<dyn Fn() -> bool + Send + Sync>,
+    /// Told each time that a leader calls.
+    pub(crate) heard: Arc<dyn Fn() + Send + Sync>,
 }
 
 impl<SM: RaftStateMachine<TypeConfig, SnapshotData = SnapshotData>> Clone for RaftHandle<SM> {
     fn clone(&self) -> Self {
-        Self { raft: self.raft.clone(), may_vote: Arc::clone(&self.may_vote) }
+        Self { raft: self.raft.clone(), may_vote: Arc::clone(&self.may_vote), heard: Arc::clone(&self.heard) }
     }
 }
 
@@ -93,6 +96,7 @@ impl<SM: RaftStateMachine<TypeConfig, SnapshotData = SnapshotData>> RaftPort for
     }
 
     async fn append(&self, rpc: AppendEntriesRequest<TypeConfig>) -> Result<AppendEntriesResponse<TypeConfig>, String> {
+        (self.heard)();
         self.raft.append_entries(rpc).await.map_err(|error| error.to_string())
     }
 
@@ -164,28 +168,44 @@ impl<P: PeerService, R: RaftPort> PeerServer<P, R> {
 
     async fn serve(self, stream: TcpStream) -> io::Result<()> {
         let mut connection = Connection::new(stream)?;
-        match timeout(HELLO_TIME_MAX, self.greet(&mut connection)).await?? {
-            None => Ok(()),
-            Some(Purpose::Raft) => self.serve_raft(connection).await,
-            Some(Purpose::Requests) => {
-                serve_requests(connection, self.service, self.tracker, LinkTiming::default()).await
-            }
-            Some(Purpose::Join) => {
-                let call = timeout(HELLO_TIME_MAX, connection.receive()).await??;
-                connection.send(&self.service.join(call).await).await
-            }
+        let Some((purpose, peer)) = timeout(HELLO_TIME_MAX, self.greet(&mut connection)).await?? else { return Ok(()) };
+        let served = self.serve_purpose(purpose, connection);
+        match peer {
+            // A process that is overtaken is cut off.
+            Some(peer) => peer.overtaken().run_until_cancelled(served).await.unwrap_or(Ok(())),
+            None => served.await,
         }
     }
 
-    /// What the connection is for; `None` if it was refused.
-    async fn greet(&self, connection: &mut Connection) -> io::Result<Option<Purpose>> {
+    async fn serve_purpose(self, purpose: Purpose, mut connection: Connection) -> io::Result<()> {
+        match purpose {
+            Purpose::Raft => self.serve_raft(connection).await,
+            Purpose::Requests => serve_requests(connection, self.service, self.tracker, LinkTiming::default()).await,
+            Purpose::Join => {
+                let call = timeout(HELLO_TIME_MAX, connection.receive()).await??;
+                connection.send(&self.service.join(call).await).await
+            }
+            Purpose::Members => {
+                let call = timeout(HELLO_TIME_MAX, connection.receive()).await??;
+                connection.send(&self.service.members(call).await).await
+            }
+            Purpose::Restate => {
+                let call = timeout(HELLO_TIME_MAX, connection.receive()).await??;
+                connection.send(&self.service.restate(call).await).await
+            }
+            Purpose::Probe => Ok(()),
+        }
+    }
+
+    /// What the connection is for, and with whom; `None` if it was refused.
+    async fn greet(&self, connection: &mut Connection) -> io::Result<Option<(Purpose, Option<Acquaintance>)>> {
         let hello: Hello = connection.receive().await?;
-        let answer = answer_hello(&self.service, &self.seen, &hello);
+        let (answer, peer) = answer_hello(&self.service, &self.seen, &hello).await;
         connection.send(&answer).await?;
         match answer {
-            HelloAnswer::Welcome { .. } => {
+            HelloAnswer::Welcome(_) => {
                 connection.trust();
-                Ok(Some(hello.purpose))
+                Ok(Some((hello.purpose, peer)))
             }
             HelloAnswer::Refused { why, text } => {
                 tracing::debug!(from = hello.from.node_id, ?why, text, "a peer was refused");
@@ -210,7 +230,9 @@ async fn answer<R: RaftPort>(raft: &R, call: RaftCall) -> Result<RaftAnswer, Str
             raft.install_snapshot(call.vote, snapshot).await.map(RaftAnswer::Snapshot)
         }
         RaftCall::Vote(_) | RaftCall::PreVote(_) | RaftCall::Transfer(_) if !raft.may_vote() => {
-            Err("this node does not vote: its own membership does not list it with its data directory".to_owned())
+            Err("this node does not vote: no voter has accepted its start yet, one refuses its identity, or its own \
+                 membership does not list it with its data directory"
+                .to_owned())
         }
         RaftCall::Vote(rpc) => raft.vote(rpc).await.map(RaftAnswer::Vote),
         RaftCall::PreVote(rpc) => raft.pre_vote(rpc).await.map(RaftAnswer::PreVote),

@@ -1,4 +1,4 @@
-//! How log entries, and the facts beside them, lie in sled.
+//! How log entries, and the facts beside them, lie in sled and in the journal.
 //!
 //! An entry is one value, or several parts if it is large: a leaf with large values would go to a blob file, which sled
 //! never syncs. Part 0 has the index as its key (8 bytes, big-endian), part n the index followed by n (2 bytes,
@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use crate::types::{BatchBytes, Entry, LogId};
 
 const VERSION: u8 = 1;
-const HEAD_BYTES: usize = 26;
+pub(super) const HEAD_BYTES: usize = 26;
 const CRC_AT: usize = 22;
 const FACT_HEAD_BYTES: usize = 5;
 /// The largest body of one part, in bytes.
@@ -30,20 +30,34 @@ const KIND_MEMBERSHIP: u8 = 2;
 /// Why bytes are not what was written.
 pub(super) type Why = String;
 
-/// The parts of an entry, in order, as key and value.
-pub(super) fn encode_entry(entry: &Entry) -> Vec<(Vec<u8>, Vec<u8>)> {
+/// An entry as it lies in journal and sled. Encoded once for both.
+#[derive(Debug)]
+pub(super) struct EncodedEntry {
+    pub(super) log_id: LogId,
+    /// Its parts, in order, as key and value.
+    pub(super) parts: Vec<(Vec<u8>, Vec<u8>)>,
+}
+
+impl EncodedEntry {
+    /// Bytes of all values.
+    pub(super) fn bytes(&self) -> usize {
+        self.parts.iter().map(|(_, value)| value.len()).sum()
+    }
+}
+
+/// An entry as it lies in journal and sled.
+pub(super) fn encode_entry(entry: &Entry) -> EncodedEntry {
     let (kind, body) = body(entry);
     let parts = body.len().div_ceil(PART_BYTES_MAX).max(1);
     let parts = u16::try_from(parts).expect("an entry is far below 3 GiB");
     let term = entry.log_id.committed_leader_id().term;
-    (0..parts)
-        .map(|part| {
-            let head = Head { kind, index: entry.log_id.index(), term, part, parts };
-            let start = usize::from(part) * PART_BYTES_MAX;
-            let end = body.len().min(start + PART_BYTES_MAX);
-            (key(head.index, part), head.frame(&body[start..end]))
-        })
-        .collect()
+    let parts = (0..parts).map(|part| {
+        let head = Head { kind, index: entry.log_id.index(), term, part, parts };
+        let start = usize::from(part) * PART_BYTES_MAX;
+        let end = body.len().min(start + PART_BYTES_MAX);
+        (key(head.index, part), head.frame(&body[start..end]))
+    });
+    EncodedEntry { log_id: entry.log_id, parts: parts.collect() }
 }
 
 /// About how many bytes an entry takes in the log.
@@ -108,6 +122,16 @@ impl Assembler {
         if key != self::key(head.index, head.part) {
             return Err(format!("entry {} lies under the key of another", head.index));
         }
+        self.push_parsed(head, body)
+    }
+
+    /// Takes the next part, which has no key.
+    pub(super) fn push_part(&mut self, value: &[u8]) -> Result<Option<Entry>, Why> {
+        let (head, body) = Head::parse(value)?;
+        self.push_parsed(head, body)
+    }
+
+    fn push_parsed(&mut self, head: Head, body: &[u8]) -> Result<Option<Entry>, Why> {
         match self.partial.take() {
             None if head.part == 0 && head.parts == 1 => decode_entry(head, body).map(Some),
             None if head.part == 0 => Ok(self.wait(head, body.to_vec())),

@@ -1,24 +1,27 @@
-//! The log and the vote, on sled, as openraft wants them.
+//! The log and the vote, on journal and sled, as openraft wants them.
 
 use std::fmt::Debug;
-use std::fs::{File, TryLockError};
 use std::io;
 use std::ops::{Bound, RangeBounds};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, mpsc};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use openraft::OptionalSend;
 use openraft::storage::{IOFlushed, LogState, RaftLogReader, RaftLogStorage};
 use tokio::sync::{Semaphore, oneshot};
 
 use super::StoreMetrics;
-use super::disk::{Disk, SledDisk, io_error, sync_dir};
+use super::backlog::Backlog;
+use super::disk::{Disk, SledDisk};
+use super::filler::Filler;
+use super::journal::{Journal, Layout, Medium, Segments};
+use super::recovery::{Recovered, recover};
 use super::tail::Tail;
-use super::trees::{ScanError, Trees};
-use super::writer::{Done, OnFault, Op, Queued, Shared, Writer};
+use super::trees::Trees;
+use super::writer::{Done, OnFault, Op, Piece, Queued, Shared, Writer};
 use crate::OpenError;
+use crate::plant::{self, Plant, planted};
 use crate::types::{Entry, LogId, TypeConfig, Vote};
 
 /// Bytes that one call of replication reads, at most (but one entry at least).
@@ -27,10 +30,6 @@ const READ_BYTES_MAX: u64 = 1 << 20;
 const ROOM_BYTES: u64 = 1_024;
 /// Units of room in the writer's queue: 64 MiB. openraft has far less in flight; this bounds it whatever it does.
 const ROOM_MAX: u32 = 65_536;
-/// How often, and how long after the last time, it is tried whether an earlier sled of this process is gone.
-const FREE_TRIES: u32 = 1_000;
-const FREE_PAUSE: Duration = Duration::from_millis(5);
-
 /// A node's log and vote. Cheap to clone; all clones are one log.
 ///
 /// The last clone to go waits for the writer's thread, which saves what is left.
@@ -56,39 +55,43 @@ impl LogStore {
     /// # Errors
     /// [`OpenError::Damaged`] if what lies there is not what was written, [`OpenError::Io`] if the system refuses.
     pub(crate) fn open(dir: &Path, metrics: StoreMetrics, on_fault: OnFault) -> Result<Self, OpenError> {
-        Self::open_on(dir, metrics, on_fault, |disk| Box::new(disk))
+        Self::open_on(dir, Layout::STANDARD, metrics, on_fault, |disk, segments| (Box::new(disk), Box::new(segments)))
     }
 
-    /// Opens with a disk of the caller's choice around sled's.
+    /// Opens with a journal of this size, and with media of the caller's choice around sled's and the journal's.
     pub(super) fn open_on(
         dir: &Path,
+        layout: Layout,
         metrics: StoreMetrics,
         on_fault: OnFault,
-        wrap: impl FnOnce(SledDisk) -> Box<dyn Disk>,
+        wrap: impl FnOnce(SledDisk, Segments) -> (Box<dyn Disk>, Box<dyn Medium>),
     ) -> Result<Self, OpenError> {
-        let db = open_sled(dir)?;
-        let disk = durable_from_start(dir, &db).map_err(|source| OpenError::Io { path: dir.to_owned(), source })?;
-        let trees = Trees::open(db).map_err(|error| sled_refuses(dir, error))?;
-        let tail = load(&trees).map_err(|error| match error {
-            ScanError::Damaged(why) => OpenError::Damaged { file: dir.join("db"), why },
-            ScanError::Sled(error) => sled_refuses(dir, error),
-        })?;
-        Self::start(trees, tail, wrap(disk), metrics, on_fault)
-            .map_err(|source| OpenError::Io { path: dir.to_owned(), source })
+        let Recovered { trees, disk, tail, segments, journal, checkpoint } = recover(dir, layout)?;
+        let found = (journal.end, journal.segments.len(), journal.last);
+        let (disk, medium) = wrap(disk, Segments::new(journal.segments));
+        let backlog = Arc::new(Backlog::new(checkpoint.filled));
+        let piece = Piece::default();
+        let shared = Arc::new(Shared::new(tail, Arc::clone(&backlog), on_fault));
+        let journal = Journal::new(checkpoint.journal, layout, found, medium, backlog);
+        let filler = Filler {
+            trees: trees.clone(),
+            disk,
+            shared: Arc::clone(&shared),
+            segments,
+            checkpoint,
+            unsynced: false,
+            purged: None,
+        };
+        let start = || {
+            let filler = thread::Builder::new().name("log-filler".to_owned()).spawn(|| filler.run())?;
+            let writer = Writer { journal, layout, shared: Arc::clone(&shared), metrics, filler, piece };
+            Self::start(trees, shared, writer)
+        };
+        start().map_err(|source| OpenError::Io { path: dir.to_owned(), source })
     }
 
-    fn start(
-        trees: Trees,
-        tail: Tail,
-        disk: Box<dyn Disk>,
-        metrics: StoreMetrics,
-        on_fault: OnFault,
-    ) -> io::Result<Self> {
-        let shared = Arc::new(Shared::new(tail));
+    fn start(trees: Trees, shared: Arc<Shared>, writer: Writer) -> io::Result<Self> {
         let (queue, queued) = mpsc::channel();
-        let on_fault = Some(on_fault);
-        let writer =
-            Writer { trees: trees.clone(), disk, shared: Arc::clone(&shared), metrics, on_fault, unsynced: false };
         let thread = thread::Builder::new().name("log-writer".to_owned()).spawn(move || writer.run(&queued))?;
         let room = Arc::new(Semaphore::new(ROOM_MAX as usize));
         Ok(Self { inner: Arc::new(Inner { shared, trees, queue: Some(queue), room, thread: Some(thread) }) })
@@ -97,6 +100,22 @@ impl LogStore {
     /// Entries and bytes of the log from `last_purged` on.
     pub(crate) fn tail_stats(&self) -> (u64, u64) {
         self.inner.shared.tail().stats()
+    }
+
+    /// Bytes of all entries that this process has read or written.
+    #[cfg(test)]
+    pub(crate) fn bytes_written(&self) -> u64 {
+        self.inner.shared.tail().bytes_written()
+    }
+
+    /// Bytes of the entries after `index`.
+    pub(crate) fn bytes_after(&self, index: u64) -> u64 {
+        self.inner.shared.tail().bytes_after(index)
+    }
+
+    /// The first index that at most `bytes_max` bytes of entries follow; `None` if that is all of an unpurged log.
+    pub(crate) fn index_before_last(&self, bytes_max: u64) -> Option<u64> {
+        self.inner.shared.tail().index_before_last(bytes_max)
     }
 
     /// The last log id purged.
@@ -231,99 +250,24 @@ impl RaftLogStorage<TypeConfig> for LogStore {
     {
         let entries: Vec<Entry> = entries.into_iter().collect();
         let bytes = entries.iter().map(|entry| u64::from(super::codec::entry_bytes(entry))).sum();
+        let callback = if planted(Plant::AckBeforeSync) { plant::acknowledge(callback) } else { callback };
         self.submit(bytes, |tail| Ok(Op::Append { number: tail.append(&entries)?, entries, done: callback })).await
     }
 
     async fn truncate_after(&mut self, keep: Option<LogId>) -> Result<(), io::Error> {
-        self.submit_and_wait(|tail, done| Op::Truncate { from: tail.truncate_after(keep), done }).await
+        self.submit_and_wait(|tail, done| {
+            let from = tail.truncate_after(keep);
+            Op::Truncate { from, last: tail.last(), done }
+        })
+        .await
     }
 
     async fn purge(&mut self, upto: LogId) -> Result<(), io::Error> {
         self.submit(0, |tail| {
             tail.purge(upto);
-            Ok(Op::Purge { upto })
+            Ok(Op::Purge { upto: tail.purged().unwrap_or(upto), last: tail.last() })
         })
         .await
-    }
-}
-
-pub(super) fn open_sled(dir: &Path) -> Result<sled::Db, OpenError> {
-    prepare(dir)
-        .and_then(|()| wait_until_free(&dir.join("db")))
-        .map_err(|source| OpenError::Io { path: dir.to_owned(), source })?;
-    sled::Config::new()
-        .path(dir)
-        // A leaf with values above a quarter of this would go to a blob file, which is never synced.
-        .segment_size(8 << 20)
-        .cache_capacity(64 << 20)
-        // The thread behind it collects garbage too.
-        .flush_every_ms(Some(500))
-        .open()
-        .map_err(|error| sled_refuses(dir, error))
-}
-
-/// Waits for the threads of a sled that this process closed a moment ago: they let go of its file only when their last
-/// task is done. The lock of the data directory keeps other processes away.
-fn wait_until_free(file: &Path) -> io::Result<()> {
-    for _ in 0..FREE_TRIES {
-        let tried = match File::open(file) {
-            Ok(file) => file.try_lock(),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            Err(error) => return Err(error),
-        };
-        match tried {
-            Err(TryLockError::WouldBlock) => thread::sleep(FREE_PAUSE),
-            Err(TryLockError::Error(error)) => return Err(error),
-            Ok(()) => return Ok(()),
-        }
-    }
-    Err(io::Error::new(io::ErrorKind::WouldBlock, "its database is locked"))
-}
-
-/// Makes the directory, and removes what a crash within sled's own snapshot leaves.
-fn prepare(dir: &Path) -> io::Result<()> {
-    std::fs::create_dir_all(dir)?;
-    for item in std::fs::read_dir(dir)? {
-        let path = item?.path();
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        if name.starts_with("snap.") && name.ends_with(".generating") {
-            std::fs::remove_file(&path)?;
-        }
-    }
-    Ok(())
-}
-
-/// Syncs the files that opening made, and the names of them.
-fn durable_from_start(dir: &Path, db: &sled::Db) -> io::Result<SledDisk> {
-    let mut disk = SledDisk::open(db.clone(), &dir.join("db"))?;
-    disk.flush()?;
-    disk.sync()?;
-    File::open(dir.join("conf"))?.sync_all()?;
-    let blobs = dir.join("blobs");
-    if std::fs::read_dir(&blobs)?.next().is_some() {
-        tracing::error!(dir = %blobs.display(), "sled wrote blob files, which it never syncs: they may be lost");
-    }
-    for path in [blobs.as_path(), dir].into_iter().chain(dir.parent().filter(|parent| parent.is_dir())) {
-        sync_dir(path)?;
-    }
-    Ok(disk)
-}
-
-fn load(trees: &Trees) -> Result<Tail, ScanError> {
-    let facts = trees.facts()?;
-    if let Some(purged) = facts.purged {
-        trees.drop_purged(purged.index()).map_err(ScanError::Sled)?;
-    }
-    let mut tail = Tail::new(facts.purged, facts.vote, facts.committed);
-    trees.scan(facts.purged.map_or(0, |purged| purged.index() + 1), |entry| tail.load(entry))?;
-    Ok(tail)
-}
-
-fn sled_refuses(dir: &Path, error: sled::Error) -> OpenError {
-    let file: PathBuf = dir.join("db");
-    match error {
-        sled::Error::Io(source) => OpenError::Io { path: file, source },
-        other => OpenError::Damaged { file, why: io_error(other).to_string() },
     }
 }
 

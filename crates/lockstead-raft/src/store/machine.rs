@@ -10,7 +10,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::path::Path;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use futures::{Stream, TryStreamExt};
 use lockstead_core::{Applied, Batch, Residue, Table};
@@ -20,8 +20,10 @@ use openraft::{EntryPayload, OptionalSend};
 use super::LogStore;
 use super::snapshot::{Contents, SnapshotFiles, StoredSnapshot};
 use crate::identity::ClusterCell;
+use crate::plant::{self, Plant, planted};
 use crate::types::{
-    BatchBytes, Entry, EntryApplied, LogId, Snapshot, SnapshotData, SnapshotMeta, StoredMembership, TypeConfig,
+    BatchBytes, Entry, EntryApplied, LogId, Membership, Snapshot, SnapshotData, SnapshotMeta, StoredMembership,
+    TypeConfig,
 };
 use crate::{OpenError, SnapshotView};
 
@@ -29,8 +31,10 @@ use crate::{OpenError, SnapshotView};
 #[derive(Clone)]
 pub(crate) struct StateMachine {
     machine: Arc<Mutex<Machine>>,
-    log: LogStore,
+    pub(super) log: LogStore,
     files: Arc<SnapshotFiles>,
+    /// Why a snapshot could not be written.
+    fault: Arc<OnceLock<String>>,
 }
 
 /// The state of one moment.
@@ -46,6 +50,8 @@ pub(crate) struct Machine {
     pub(crate) built_at: u64,
     snapshot: Option<StoredSnapshot>,
     snapshot_built_at: u64,
+    snapshots_built: u64,
+    snapshots_installed: u64,
     /// The membership as of the current snapshot, and those applied since.
     memberships: VecDeque<StoredMembership>,
 }
@@ -57,18 +63,13 @@ impl StateMachine {
     /// [`OpenError::Damaged`] if a snapshot is, or if none reaches what the log has purged.
     pub(crate) fn open(dir: &Path, log: LogStore, cluster: ClusterCell) -> Result<Self, OpenError> {
         let files = SnapshotFiles::open(dir, cluster)?;
-        let snapshot = files.load()?;
-        let reached = snapshot.as_ref().and_then(|snapshot| snapshot.meta.last_log_id);
-        if log.purged() > reached {
-            let why = format!("no snapshot reaches log id {}, up to which the log was purged", shown(log.purged()));
-            return Err(OpenError::Damaged { file: dir.to_owned(), why });
-        }
+        let snapshot = files.load(log.purged())?;
         let mut machine = Machine::default();
         if let Some(snapshot) = snapshot {
             let damaged = |why| OpenError::Damaged { file: dir.to_owned(), why };
             machine.replace(&Contents::decode(&snapshot.data).map_err(damaged)?, snapshot);
         }
-        Ok(Self { machine: Arc::new(Mutex::new(machine)), log, files: Arc::new(files) })
+        Ok(Self { machine: Arc::new(Mutex::new(machine)), log, files: Arc::new(files), fault: Arc::default() })
     }
 
     /// The state, which does not move while the guard lives. Not to be held over an await.
@@ -81,7 +82,7 @@ impl StateMachine {
         read(&self.lock())
     }
 
-    fn label(&self, machine: &Machine, index: u64) -> Option<LogId> {
+    pub(super) fn label(&self, machine: &Machine, index: u64) -> Option<LogId> {
         let known = [machine.last_applied, machine.snapshot_label()];
         let known = known.into_iter().flatten().find(|log_id| log_id.index() == index);
         known.or_else(|| {
@@ -92,7 +93,15 @@ impl StateMachine {
 
     async fn persist(&self, meta: &SnapshotMeta, data: SnapshotData) -> io::Result<StoredSnapshot> {
         let (files, meta) = (Arc::clone(&self.files), meta.clone());
-        tokio::task::spawn_blocking(move || files.persist(&meta, &data)).await.map_err(io::Error::other)?
+        let persisted = tokio::task::spawn_blocking(move || files.persist(&meta, &data)).await;
+        persisted.map_err(io::Error::other)?.inspect_err(|error| {
+            self.fault.get_or_init(|| format!("a snapshot could not be written: {error}"));
+        })
+    }
+
+    /// Why a snapshot could not be written; openraft has stopped then, and so must the process.
+    pub(crate) fn fault(&self) -> Option<&str> {
+        self.fault.get().map(String::as_str)
     }
 }
 
@@ -107,6 +116,16 @@ impl Machine {
         self.last_applied.map_or(0, |log_id| log_id.index())
     }
 
+    /// The label that a snapshot taken now would have; `None` before the first entry.
+    pub(crate) fn label(&self) -> Option<u64> {
+        self.last_applied.map(|last_applied| self.table.label(last_applied.index()))
+    }
+
+    /// Snapshots built and installed since this process opened the directory.
+    pub(crate) fn snapshots_made(&self) -> (u64, u64) {
+        (self.snapshots_built, self.snapshots_installed)
+    }
+
     /// The newest snapshot on disk.
     pub(crate) fn snapshot_view(&self) -> Option<SnapshotView> {
         let snapshot = self.snapshot.as_ref()?;
@@ -118,11 +137,12 @@ impl Machine {
         self.snapshot.as_ref().and_then(|snapshot| snapshot.meta.last_log_id)
     }
 
-    fn apply(&mut self, entry: Entry) -> io::Result<EntryApplied> {
+    pub(super) fn apply(&mut self, entry: Entry) -> io::Result<EntryApplied> {
         let applied = match entry.payload {
             EntryPayload::Blank => Applied::Done,
             EntryPayload::Normal(batch) => self.apply_batch(entry.log_id, &batch)?,
             EntryPayload::Membership(membership) => {
+                self.retire_those_missing(&membership);
                 self.membership = StoredMembership::new(Some(entry.log_id), membership);
                 self.memberships.push_back(self.membership.clone());
                 Applied::Done
@@ -130,6 +150,13 @@ impl Machine {
         };
         self.last_applied = Some(entry.log_id);
         Ok(EntryApplied(applied))
+    }
+
+    /// A node that is a member no more never becomes one again.
+    fn retire_those_missing(&mut self, next: &Membership) {
+        for (id, _) in self.membership.membership().nodes().filter(|(id, _)| next.get_node(id).is_none()) {
+            self.table.retire(*id);
+        }
     }
 
     fn apply_batch(&mut self, log_id: LogId, bytes: &BatchBytes) -> io::Result<Applied> {
@@ -181,8 +208,19 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
     where
         Strm: Stream<Item = Result<EntryResponder<TypeConfig>, io::Error>> + Unpin + OptionalSend,
     {
-        while let Some((entry, responder)) = entries.try_next().await? {
+        while let Some((mut entry, responder)) = entries.try_next().await? {
+            // Only the node that proposed an entry has somebody to answer; the faults are those of the others.
+            let foreign = responder.is_none();
+            if foreign && planted(Plant::OfficeOpensEarly) {
+                tokio::time::sleep(plant::until_applying(tokio::time::Instant::now())).await;
+            }
+            if foreign && planted(Plant::RequestIdForgotten) {
+                entry = plant::without_request_ids(entry);
+            }
             let applied = self.lock().apply(entry)?;
+            if foreign && planted(Plant::FollowerExpires) {
+                plant::end_by_own_clock(&mut self.lock().table, tokio::time::Instant::now());
+            }
             if let Some(responder) = responder {
                 responder.send(applied);
             }
@@ -214,7 +252,9 @@ impl RaftStateMachine<TypeConfig> for StateMachine {
     async fn install_snapshot(&mut self, meta: &SnapshotMeta, data: SnapshotData) -> Result<(), io::Error> {
         let contents = Contents::decode(&data).map_err(|why| io::Error::new(io::ErrorKind::InvalidData, why))?;
         let snapshot = self.persist(meta, data).await?;
-        self.lock().replace(&contents, snapshot);
+        let mut machine = self.lock();
+        machine.replace(&contents, snapshot);
+        machine.snapshots_installed += 1;
         Ok(())
     }
 
@@ -242,6 +282,7 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
             _ => {
                 let built = snapshot_of(&snapshot);
                 machine.adopt(self.contents.built_at, snapshot);
+                machine.snapshots_built += 1;
                 Ok(built)
             }
         }
@@ -250,8 +291,4 @@ impl RaftSnapshotBuilder<TypeConfig> for SnapshotBuilder {
 
 fn snapshot_of(snapshot: &StoredSnapshot) -> Snapshot {
     Snapshot { meta: snapshot.meta.clone(), snapshot: snapshot.data.clone() }
-}
-
-fn shown(log_id: Option<LogId>) -> String {
-    log_id.map_or_else(|| "none".to_owned(), |log_id| log_id.to_string())
 }

@@ -1,8 +1,8 @@
-//! What a node keeps on disk: the log in sled, snapshots in files.
+//! What a node keeps on disk: the log in sled with a journal in front of it, snapshots in files.
 //!
 //! Invariants:
-//! 1. Nothing is reported durable before `flush` and a sync of our own have returned ([`writer`]).
-//! 2. A failed insert, flush or sync is final: it is reported once, and no sync follows it.
+//! 1. Nothing is reported durable before the journal's sync has returned ([`writer`]); sled follows behind ([`filler`]).
+//! 2. A failed write, insert, flush or sync is final: it is reported once, and no sync follows it.
 //! 3. On disk the log is contiguous from `last_purged + 1`, or from 0 if nothing was purged.
 //! 4. A snapshot holds no lock, token or owner, only the residue ([`snapshot`]).
 
@@ -10,12 +10,19 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use lockstead_core::record::BATCH_HEADER_BYTES;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 
+mod backlog;
+mod change;
 mod codec;
 mod disk;
+mod filler;
+mod first;
+mod journal;
 mod log_store;
 mod machine;
+mod recovery;
 mod snapshot;
 mod tail;
 #[cfg(test)]
@@ -23,13 +30,17 @@ mod tests;
 mod trees;
 mod writer;
 
+pub(crate) use first::{first_snapshot, write_first_snapshot};
 pub(crate) use log_store::LogStore;
 pub(crate) use machine::{Machine, StateMachine};
+
+/// What an entry of ours takes in the log beside its records, in bytes.
+pub(crate) const ENTRY_EXTRA_BYTES: u64 = (codec::HEAD_BYTES + BATCH_HEADER_BYTES) as u64;
 
 /// What a node counts of its log. Clones count together.
 #[derive(Clone, Debug)]
 pub(crate) struct StoreMetrics {
-    /// How long one flush and sync took, in seconds; their count is the number of syncs.
+    /// How long one write and sync of the journal took, in seconds; their count is the number of groups.
     pub(crate) sync_seconds: Histogram,
     /// How many appends, votes, truncations and purges one sync made durable.
     pub(crate) group_size: Histogram,

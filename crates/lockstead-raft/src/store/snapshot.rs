@@ -17,7 +17,7 @@ use super::codec::{Why, decode_all};
 use super::disk::sync_dir;
 use crate::OpenError;
 use crate::identity::ClusterCell;
-use crate::types::{SnapshotData, SnapshotMeta};
+use crate::types::{LogId, SnapshotData, SnapshotMeta};
 
 const FILE_VERSION: u8 = 1;
 const DATA_VERSION: u8 = 1;
@@ -55,10 +55,20 @@ impl Contents {
                 let (built_at, residue) = decode_all(rest)?;
                 Ok(Self { built_at, residue })
             }
-            Some((version, _)) => Err(format!("snapshot version {version} is unknown")),
+            Some((version, _)) => {
+                Err(format!("snapshot version {version} is unknown: a newer version of Lockstead wrote it"))
+            }
             None => Err("it is empty".to_owned()),
         }
     }
+}
+
+/// Why a file is no snapshot for this node.
+enum Unusable {
+    /// It is not what was written: an older one may do.
+    Damaged(Why),
+    /// It is intact, but of another version or cluster: nothing else will do.
+    Foreign(Why),
 }
 
 /// The directory of snapshots.
@@ -77,15 +87,45 @@ impl SnapshotFiles {
         Ok(files)
     }
 
-    /// The newest snapshot, if there is one. Every file is checked.
-    pub(super) fn load(&self) -> Result<Option<StoredSnapshot>, OpenError> {
-        let mut newest = None;
-        for path in self.names().map_err(|source| OpenError::Io { path: self.dir.clone(), source })? {
-            let bytes = std::fs::read(&path).map_err(|source| OpenError::Io { path: path.clone(), source })?;
-            let snapshot = self.decode(&path, &bytes).map_err(|why| OpenError::Damaged { file: path, why })?;
-            newest = Some(snapshot);
+    /// The newest intact snapshot, if there is one. It reaches `purged`, up to which the log is gone.
+    ///
+    /// A damaged one is set aside under the suffix `damaged` if an older one will do as well.
+    ///
+    /// # Errors
+    /// [`OpenError::Damaged`] with the file's name if none will, or if a file is of a version or cluster that is not
+    /// ours.
+    pub(super) fn load(&self, purged: Option<LogId>) -> Result<Option<StoredSnapshot>, OpenError> {
+        let io = |path: &Path| {
+            let path = path.to_owned();
+            move |source| OpenError::Io { path, source }
+        };
+        let mut damaged: Vec<(PathBuf, Why)> = Vec::new();
+        let mut found = None;
+        for path in self.names().map_err(io(&self.dir))?.into_iter().rev() {
+            match self.decode(&path, &std::fs::read(&path).map_err(io(&path))?) {
+                Ok(snapshot) => {
+                    found = Some(snapshot);
+                    break;
+                }
+                Err(Unusable::Damaged(why)) => damaged.push((path, why)),
+                Err(Unusable::Foreign(why)) => return Err(OpenError::Damaged { file: path, why }),
+            }
         }
-        Ok(newest)
+        let reaches = found.as_ref().and_then(|snapshot| snapshot.meta.last_log_id) >= purged;
+        match damaged.first() {
+            None if reaches => Ok(found),
+            None => {
+                let why = format!("no snapshot reaches log id {}, up to which the log was purged", shown(purged));
+                Err(OpenError::Damaged { file: self.dir.clone(), why })
+            }
+            Some((file, why)) if found.is_none() || !reaches => {
+                Err(OpenError::Damaged { file: file.clone(), why: why.clone() })
+            }
+            Some(_) => {
+                damaged.iter().try_for_each(|(path, why)| set_aside(path, why)).map_err(io(&self.dir))?;
+                Ok(found)
+            }
+        }
     }
 
     /// Writes a snapshot durably, and removes all but the newest two. Blocks.
@@ -145,23 +185,25 @@ impl SnapshotFiles {
         bytes
     }
 
-    fn decode(&self, path: &Path, bytes: &[u8]) -> Result<StoredSnapshot, Why> {
+    fn decode(&self, path: &Path, bytes: &[u8]) -> Result<StoredSnapshot, Unusable> {
         let Some((head, rest)) = bytes.split_first_chunk::<HEAD_BYTES>() else {
-            return Err(format!("it has only {} bytes", bytes.len()));
+            return Err(Unusable::Damaged(format!("it has only {} bytes", bytes.len())));
         };
         if head[CRC_AT..] != crc(bytes) {
-            return Err("its checksum is wrong".to_owned());
+            return Err(Unusable::Damaged("its checksum is wrong".to_owned()));
         }
         if head[0] != FILE_VERSION {
-            return Err(format!("version {} is unknown", head[0]));
+            let why = format!("version {} is unknown: a newer version of Lockstead wrote it", head[0]);
+            return Err(Unusable::Foreign(why));
         }
-        self.check_cluster(head[1..CRC_AT].iter().rev().fold(0, |id, byte| id << 8 | u128::from(*byte)))?;
-        let (meta, used) =
-            bincode::serde::decode_from_slice(rest, bincode::config::standard()).map_err(|error| error.to_string())?;
+        let cluster = head[1..CRC_AT].iter().rev().fold(0, |id, byte| id << 8 | u128::from(*byte));
+        self.check_cluster(cluster).map_err(Unusable::Foreign)?;
+        let (meta, used) = bincode::serde::decode_from_slice(rest, bincode::config::standard())
+            .map_err(|error| Unusable::Damaged(error.to_string()))?;
         let data = rest[used..].to_vec();
-        Contents::decode(&data)?;
+        Contents::decode(&data).map_err(Unusable::Foreign)?;
         if path.file_name().is_none_or(|name| *name != *file_name(&meta)) {
-            return Err(format!("it is the snapshot {}", file_name(&meta)));
+            return Err(Unusable::Damaged(format!("it is the snapshot {}", file_name(&meta))));
         }
         Ok(StoredSnapshot { meta, data, file_bytes: bytes.len() as u64 })
     }
@@ -174,6 +216,16 @@ impl SnapshotFiles {
             _ => Ok(()),
         }
     }
+}
+
+fn set_aside(path: &Path, why: &str) -> io::Result<()> {
+    let aside = path.with_extension("damaged");
+    tracing::error!(file = %path.display(), why, aside = %aside.display(), "a snapshot is damaged; an older one will do");
+    std::fs::rename(path, aside)
+}
+
+fn shown(log_id: Option<LogId>) -> String {
+    log_id.map_or_else(|| "none".to_owned(), |log_id| log_id.to_string())
 }
 
 fn file_name(meta: &SnapshotMeta) -> String {

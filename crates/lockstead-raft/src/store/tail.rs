@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
 
+use super::change::Witness;
 use super::codec::entry_bytes;
 use crate::types::{Entry, LogId, Vote};
 
@@ -24,9 +25,10 @@ pub(super) struct AppendNumber(u64);
 pub(super) struct Tail {
     /// Index of the first entry, if there is one.
     first: u64,
-    /// Bytes of each entry.
-    sizes: VecDeque<u32>,
-    bytes: u64,
+    /// Where each entry ends, in bytes of all that this process has seen before it.
+    ends: VecDeque<u64>,
+    /// Where the first entry begins.
+    begin: u64,
     window: VecDeque<(AppendNumber, Entry)>,
     window_bytes: u64,
     purged: Option<LogId>,
@@ -84,7 +86,7 @@ impl Tail {
             while self.next_index() > from.max(self.first) {
                 self.pop_back();
             }
-            self.last = if self.sizes.is_empty() { self.purged } else { keep };
+            self.last = if self.ends.is_empty() { self.purged } else { keep };
             self.cuts += 1;
         }
         from
@@ -95,11 +97,11 @@ impl Tail {
         if self.purged >= Some(purged) {
             return;
         }
-        while !self.sizes.is_empty() && self.first <= purged.index() {
+        while !self.ends.is_empty() && self.first <= purged.index() {
             self.pop_front();
         }
         self.purged = Some(purged);
-        if self.sizes.is_empty() {
+        if self.ends.is_empty() {
             self.last = self.purged;
         }
         self.cuts += 1;
@@ -113,9 +115,34 @@ impl Tail {
         self.last
     }
 
+    /// Its ends and the vote.
+    pub(super) fn witness(&self) -> Witness {
+        Witness { vote: self.vote, purged: self.purged, last: self.last }
+    }
+
     /// Entries and bytes of the log.
     pub(super) fn stats(&self) -> (u64, u64) {
-        (self.sizes.len() as u64, self.bytes)
+        (self.ends.len() as u64, self.end() - self.begin)
+    }
+
+    /// Bytes of all entries that were ever in it.
+    #[cfg(test)]
+    pub(super) fn bytes_written(&self) -> u64 {
+        self.end()
+    }
+
+    /// Bytes of the entries after `index`.
+    pub(super) fn bytes_after(&self, index: u64) -> u64 {
+        self.end() - self.end_of(index)
+    }
+
+    /// The first index from which at most `bytes_max` bytes follow.
+    pub(super) fn index_before_last(&self, bytes_max: u64) -> Option<u64> {
+        let limit = self.end().saturating_sub(bytes_max);
+        if limit <= self.begin {
+            return (self.first).checked_sub(1);
+        }
+        Some(self.first + self.ends.partition_point(|end| *end < limit) as u64)
     }
 
     pub(super) fn cuts(&self) -> u64 {
@@ -131,9 +158,13 @@ impl Tail {
         self.committed = committed;
     }
 
-    /// The committed log id if it was not saved since it changed.
-    pub(super) fn take_unsaved_committed(&mut self) -> Option<LogId> {
-        if std::mem::take(&mut self.committed_unsaved) { self.committed } else { None }
+    /// The committed log id if it was not saved since it changed and is not beyond `upto`.
+    pub(super) fn take_unsaved_committed(&mut self, upto: Option<LogId>) -> Option<LogId> {
+        if !self.committed_unsaved || self.committed > upto {
+            return None;
+        }
+        self.committed_unsaved = false;
+        self.committed
     }
 
     /// How to read the entries from `start` up to and without `end` that the log has, `bytes_max` of them and at least one.
@@ -150,21 +181,38 @@ impl Tail {
         if bytes_max == u64::MAX {
             return end;
         }
-        let mut bytes = 0;
+        let begin = self.end_before(start);
         let mut limit = start;
-        while limit < end && (limit == start || bytes < bytes_max) {
-            bytes += u64::from(self.sizes[usize::try_from(limit - self.first).unwrap_or(usize::MAX)]);
+        while limit < end && (limit == start || self.end_before(limit) - begin < bytes_max) {
             limit += 1;
         }
         limit
     }
 
     fn next_index(&self) -> u64 {
-        self.first + self.sizes.len() as u64
+        self.first + self.ends.len() as u64
+    }
+
+    /// Where the log ends.
+    fn end(&self) -> u64 {
+        self.ends.back().copied().unwrap_or(self.begin)
+    }
+
+    /// Where the entry at `index` ends; where the log begins or ends, if it lies beyond that.
+    fn end_of(&self, index: u64) -> u64 {
+        self.end_before(index.saturating_add(1))
+    }
+
+    /// Where the entry before `index` ends.
+    fn end_before(&self, index: u64) -> u64 {
+        match usize::try_from(index.saturating_sub(self.first)).unwrap_or(usize::MAX) {
+            0 => self.begin,
+            entries => self.ends.get(entries - 1).copied().unwrap_or(self.end()),
+        }
     }
 
     fn check(&self, entries: &[Entry]) -> io::Result<()> {
-        let mut next = match (self.sizes.is_empty(), self.purged) {
+        let mut next = match (self.ends.is_empty(), self.purged) {
             (false, _) => Some(self.next_index()),
             (true, Some(purged)) => Some(purged.index() + 1),
             // A log starts at 0. Opening refuses any other; openraft's own test suite starts some at 1.
@@ -192,29 +240,28 @@ impl Tail {
     }
 
     fn push(&mut self, entry: Entry) {
-        if self.sizes.is_empty() {
+        if self.ends.is_empty() {
             self.first = entry.log_id.index();
         }
         let bytes = entry_bytes(&entry);
-        self.sizes.push_back(bytes);
-        self.bytes += u64::from(bytes);
+        self.ends.push_back(self.end() + u64::from(bytes));
         self.window_bytes += u64::from(bytes);
         self.last = Some(entry.log_id);
         self.window.push_back((self.appended, entry));
     }
 
     fn pop_back(&mut self) {
-        let bytes = self.sizes.pop_back().map_or(0, u64::from);
-        self.bytes -= bytes;
+        let Some(end) = self.ends.pop_back() else { return };
+        let bytes = end - self.end();
         if self.window.pop_back().is_some() {
             self.window_bytes -= bytes;
         }
     }
 
     fn pop_front(&mut self) {
-        let in_window = self.window.len() == self.sizes.len();
-        let bytes = self.sizes.pop_front().map_or(0, u64::from);
-        self.bytes -= bytes;
+        let in_window = self.window.len() == self.ends.len();
+        let Some(end) = self.ends.pop_front() else { return };
+        let bytes = end - std::mem::replace(&mut self.begin, end);
         self.first += 1;
         if in_window {
             self.window.pop_front();
@@ -231,5 +278,53 @@ impl Tail {
             self.window_bytes -= u64::from(entry_bytes(entry));
             self.window.pop_front();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use openraft::EntryPayload;
+
+    use super::*;
+    use crate::store::ENTRY_EXTRA_BYTES;
+    use crate::types::BatchBytes;
+
+    /// An entry with a batch of `bytes`.
+    fn entry(index: u64, bytes: usize) -> Entry {
+        let payload = EntryPayload::Normal(BatchBytes(Arc::from(vec![0; bytes])));
+        Entry { log_id: LogId::new_term_index(1, index), payload }
+    }
+
+    #[test]
+    fn the_bytes_behind_an_index_are_known_through_appends_purges_and_truncations() {
+        let mut tail = Tail::default();
+        assert_eq!((tail.stats(), tail.bytes_after(0), tail.index_before_last(0)), ((0, 0), 0, None));
+        let entries: Vec<Entry> = (0..5).map(|index| entry(index, 100 * usize::try_from(index).unwrap())).collect();
+        let each: Vec<u64> = entries.iter().map(|entry| u64::from(entry_bytes(entry))).collect();
+        let overhead = each[0];
+        assert!(overhead <= ENTRY_EXTRA_BYTES);
+        tail.append(&entries).unwrap();
+        assert_eq!(tail.stats(), (5, each.iter().sum()));
+        let check = |tail: &Tail, from: u64| {
+            for index in from..7 {
+                let behind: u64 = (index + 1..5).map(|after| each[usize::try_from(after).unwrap()]).sum();
+                assert_eq!(tail.bytes_after(index), behind, "after {index}");
+                let smallest = tail.index_before_last(behind).unwrap();
+                assert_eq!(smallest, index.min(4), "before the last {behind} bytes");
+            }
+        };
+        check(&tail, 0);
+        tail.purge(LogId::new_term_index(1, 1));
+        assert_eq!(tail.stats(), (3, each[2..].iter().sum()));
+        check(&tail, 1);
+        assert_eq!(tail.index_before_last(u64::MAX), Some(1), "all that is there");
+        tail.truncate_after(Some(LogId::new_term_index(1, 3)));
+        assert_eq!((tail.stats(), tail.bytes_after(2)), ((2, each[2] + each[3]), each[3]));
+        tail.append(&[entry(4, 400)]).unwrap();
+        check(&tail, 1);
+        tail.purge(LogId::new_term_index(1, 9));
+        assert_eq!((tail.stats(), tail.bytes_after(3)), ((0, 0), 0));
     }
 }

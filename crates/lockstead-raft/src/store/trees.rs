@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use super::codec::{self, Assembler, Why};
+use super::change::{Change, Checkpoint};
+use super::codec::{self, Assembler, EncodedEntry, Why};
 use super::disk::io_error;
 use crate::types::{Entry, LogId, Vote};
 
@@ -20,6 +21,7 @@ const FACTS: &str = "facts";
 const PURGED: &str = "purged";
 const VOTE: &str = "vote";
 const COMMITTED: &str = "committed";
+const CHECKPOINT: &str = "checkpoint";
 
 /// The facts beside the log.
 #[derive(Default)]
@@ -27,6 +29,8 @@ pub(super) struct Facts {
     pub(super) purged: Option<LogId>,
     pub(super) vote: Option<Vote>,
     pub(super) committed: Option<LogId>,
+    /// None before there was a journal.
+    pub(super) checkpoint: Option<Checkpoint>,
 }
 
 /// Handles of one database. Written by one thread, read by any.
@@ -48,19 +52,34 @@ impl Trees {
         Ok(Self { facts: db.open_tree(FACTS)?, logs: Arc::new(Mutex::new(logs)), db })
     }
 
-    pub(super) fn insert(&self, entries: &[Entry]) -> sled::Result<()> {
-        let mut rest = entries;
-        while let Some(entry) = rest.first() {
-            let first = tree_of(entry.log_id.index());
-            let (now, later) = rest.split_at(rest.partition_point(|e| tree_of(e.log_id.index()) == first));
-            insert_into(&self.tree(first)?, now)?;
-            rest = later;
+    /// Does what the changes say. Doing it again, from the first, ends in the same.
+    pub(super) fn apply(&self, changes: Vec<Change>) -> sled::Result<()> {
+        let mut entries = Vec::new();
+        for change in changes {
+            match change {
+                Change::Entry(entry) => entries.push(entry),
+                Change::Vote(vote) => self.put(VOTE, &vote)?,
+                Change::Purge { upto, .. } => self.put(PURGED, &upto)?,
+                Change::Truncate { from, .. } => {
+                    self.insert(std::mem::take(&mut entries))?;
+                    self.remove_from(from)?;
+                }
+            }
+        }
+        self.insert(entries)
+    }
+
+    fn insert(&self, entries: Vec<EncodedEntry>) -> sled::Result<()> {
+        let mut rest = entries.into_iter().peekable();
+        while let Some(first) = rest.peek().map(|entry| tree_of(entry.log_id.index())) {
+            let now = std::iter::from_fn(|| rest.next_if(|entry| tree_of(entry.log_id.index()) == first));
+            insert_into(&self.tree(first)?, now.flat_map(|entry| entry.parts).collect())?;
         }
         Ok(())
     }
 
     /// Removes the entries from `from` on, the last one first, so that what a crash leaves has no hole.
-    pub(super) fn remove_from(&self, from: u64) -> sled::Result<()> {
+    fn remove_from(&self, from: u64) -> sled::Result<()> {
         for (_, tree) in self.trees().into_iter().rev() {
             while let Some((key, _)) = tree.last()? {
                 if *key < codec::first_key(from)[..] {
@@ -118,15 +137,16 @@ impl Trees {
     }
 
     pub(super) fn facts(&self) -> Result<Facts, ScanError> {
-        Ok(Facts { purged: self.fact(PURGED)?, vote: self.fact(VOTE)?, committed: self.fact(COMMITTED)? })
+        Ok(Facts {
+            purged: self.fact(PURGED)?,
+            vote: self.fact(VOTE)?,
+            committed: self.fact(COMMITTED)?,
+            checkpoint: self.fact(CHECKPOINT)?,
+        })
     }
 
-    pub(super) fn put_purged(&self, purged: &LogId) -> sled::Result<()> {
-        self.put(PURGED, purged)
-    }
-
-    pub(super) fn put_vote(&self, vote: &Vote) -> sled::Result<()> {
-        self.put(VOTE, vote)
+    pub(super) fn put_checkpoint(&self, checkpoint: &Checkpoint) -> sled::Result<()> {
+        self.put(CHECKPOINT, checkpoint)
     }
 
     pub(super) fn put_committed(&self, committed: &LogId) -> sled::Result<()> {
@@ -173,8 +193,7 @@ pub(super) enum ScanError {
     Sled(sled::Error),
 }
 
-fn insert_into(tree: &sled::Tree, entries: &[Entry]) -> sled::Result<()> {
-    let mut values: Vec<_> = entries.iter().flat_map(codec::encode_entry).collect();
+fn insert_into(tree: &sled::Tree, mut values: Vec<(Vec<u8>, Vec<u8>)>) -> sled::Result<()> {
     if values.len() == 1 {
         let (key, value) = values.remove(0);
         return tree.insert(key, value).map(|_| ());

@@ -1,6 +1,7 @@
 //! A cluster of nodes in this process.
 
 use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use lockstead_core::{
@@ -17,8 +18,25 @@ use crate::{JoinAs, JoinError, Replica, ReplicaConfig, Reply, SubmitError};
 /// How long a test waits for something that takes a second on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// When the log is shortened.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LogLimits {
+    pub(super) snapshot_entries: u64,
+    pub(super) snapshot_bytes: u64,
+    pub(super) snapshot_age_ms: u64,
+    pub(super) tail_bytes_max: u64,
+}
+
+impl Default for LogLimits {
+    fn default() -> Self {
+        Self { snapshot_entries: 100_000, snapshot_bytes: 16 << 20, snapshot_age_ms: 600_000, tail_bytes_max: 64 << 20 }
+    }
+}
+
 pub(super) struct Cluster {
-    nodes: Vec<Replica>,
+    /// `None` while it is stopped.
+    nodes: Vec<Option<Replica>>,
+    limits: LogLimits,
     ports: Vec<u16>,
     links: HashMap<(NodeId, NodeId), Link>,
     size: u64,
@@ -28,13 +46,19 @@ pub(super) struct Cluster {
 impl Cluster {
     /// Founds a cluster of `size` voters.
     pub(super) async fn start(size: u64) -> Self {
-        let cluster = Self::start_empty(size).await;
+        Self::start_with(size, LogLimits::default()).await
+    }
+
+    /// Founds a cluster of `size` voters with logs of a length of their own.
+    pub(super) async fn start_with(size: u64, limits: LogLimits) -> Self {
+        let cluster = Self::start_empty_with(size, limits).await;
         cluster.node(1).bootstrap().await.unwrap();
         for id in 2..=size {
             cluster.join(id, JoinAs::Voter).await.unwrap();
         }
         until("every node knows that all vote", || {
-            cluster.nodes.iter().all(|node| node.readiness().is_ok() && node.view().members.len() as u64 == size)
+            let ready = |node: &Replica| node.readiness().is_ok() && node.view().members.len() as u64 == size;
+            cluster.nodes.iter().flatten().all(ready)
         })
         .await;
         cluster
@@ -42,13 +66,17 @@ impl Cluster {
 
     /// Starts `size` nodes on empty directories.
     pub(super) async fn start_empty(size: u64) -> Self {
+        Self::start_empty_with(size, LogLimits::default()).await
+    }
+
+    async fn start_empty_with(size: u64, limits: LogLimits) -> Self {
         let mut links = HashMap::new();
         for from in 1..=size {
             for to in (1..=size).filter(|to| *to != from) {
                 links.insert((from, to), Link::start().await);
             }
         }
-        let mut cluster = Self { nodes: Vec::new(), ports: Vec::new(), links, size, dirs: Vec::new() };
+        let mut cluster = Self { nodes: Vec::new(), limits, ports: Vec::new(), links, size, dirs: Vec::new() };
         for id in 1..=size {
             cluster.start_node(id).await;
         }
@@ -61,8 +89,15 @@ impl Cluster {
         let port = listener.local_addr().unwrap().port();
         let to_me = self.links.iter().filter(|((_, to), _)| *to == node_id);
         to_me.for_each(|(_, link)| link.aim_at(port));
+        let config = self.config(node_id, port, &dir);
+        self.nodes.push(Some(Replica::open(config, listener).await.unwrap()));
+        self.ports.push(port);
+        self.dirs.push(dir);
+    }
+
+    fn config(&self, node_id: NodeId, port: u16, dir: &TempDir) -> ReplicaConfig {
         let from_me = self.links.iter().filter(|((from, _), _)| *from == node_id);
-        let config = ReplicaConfig {
+        ReplicaConfig {
             node_id,
             data_dir: dir.path().join("data"),
             advertise_peer: format!("127.0.0.1:{port}"),
@@ -73,14 +108,44 @@ impl Cluster {
             election_max_ms: 600,
             tick_ms: 250,
             locks_max: 1_000,
-        };
-        self.nodes.push(Replica::open(config, listener).await.unwrap());
-        self.ports.push(port);
-        self.dirs.push(dir);
+            snapshot_entries: self.limits.snapshot_entries,
+            snapshot_bytes: self.limits.snapshot_bytes,
+            snapshot_age_ms: self.limits.snapshot_age_ms,
+            tail_bytes_max: self.limits.tail_bytes_max,
+        }
+    }
+
+    /// Stops a node and starts it again on its directory and at its address.
+    pub(super) async fn restart(&mut self, node_id: NodeId) {
+        let at = at(node_id);
+        let old = self.nodes[at].take().unwrap();
+        old.shutdown().await;
+        drop(old);
+        let config = self.config(node_id, self.ports[at], &self.dirs[at]);
+        let ends = Instant::now() + PATIENCE;
+        loop {
+            // openraft's own tasks let go of the address and the directory a moment later.
+            let opened = match TcpListener::bind(("127.0.0.1", self.ports[at])).await {
+                Ok(listener) => Replica::open(config.clone(), listener).await.map_err(|why| why.to_string()),
+                Err(why) => Err(why.to_string()),
+            };
+            match opened {
+                Ok(node) => break self.nodes[at] = Some(node),
+                Err(why) => assert!(Instant::now() < ends, "{why}"),
+            }
+            sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Stops a node for good; gives its data directory.
+    pub(super) async fn stop(&mut self, node_id: NodeId) -> PathBuf {
+        let node = self.nodes[at(node_id)].take().unwrap();
+        node.shutdown().await;
+        self.dirs[at(node_id)].path().join("data")
     }
 
     pub(super) fn node(&self, node_id: NodeId) -> &Replica {
-        &self.nodes[usize::try_from(node_id).unwrap() - 1]
+        self.nodes[at(node_id)].as_ref().unwrap()
     }
 
     pub(super) async fn join(&self, node_id: NodeId, join_as: JoinAs) -> Result<(), JoinError> {
@@ -135,6 +200,10 @@ impl Cluster {
             other => panic!("no grant: {other:?}"),
         }
     }
+}
+
+fn at(node_id: NodeId) -> usize {
+    usize::try_from(node_id).unwrap() - 1
 }
 
 /// Waits until `reached`; the condition is looked at every few milliseconds.

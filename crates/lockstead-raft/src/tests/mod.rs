@@ -2,5 +2,7 @@
 
 mod cluster;
 mod leadership;
+mod lineages;
 mod links;
 mod requests;
+mod snapshots;

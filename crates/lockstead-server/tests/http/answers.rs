@@ -37,7 +37,7 @@ async fn a_release_and_a_renewal_name_the_lock() {
 
 #[tokio::test]
 async fn a_held_lock_shows_holders_and_queue_but_no_token() {
-    let held = Outcome::Held(HeldBy { holders: vec![holder()], queue_len: 2 });
+    let held = Outcome::Held(HeldBy { holders: vec![holder()], queue_len: 2, hold_off_ms: 0 });
     let expected = format!(
         r#"{{"error":{{"code":"held","message":"the lock is held, or others wait for it","holders":[{HOLDER}],"queue_len":2}}}}"#
     );

@@ -8,7 +8,10 @@ use lockstead_core::{
     ClusterId, Fence, Grant, HolderView, LockKey, LockView, Metadata, Mode, Op, Outcome, OwnerName, Token, Ttl,
     WallTime,
 };
-use lockstead_raft::{ClusterView, LeaderView, NotReady, Reply, SubmitError};
+use lockstead_raft::{
+    ClusterView, LeaderView, MemberError, MemberReply, MemberRequest, NotReady, Reply, SnapshotError, SnapshotTaken,
+    SubmitError,
+};
 use lockstead_server::Node;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
@@ -44,6 +47,10 @@ pub(crate) struct Known {
     pub(crate) readiness: Result<(), NotReady>,
     pub(crate) stale: Result<Option<LockView>, SubmitError>,
     pub(crate) view: ClusterView,
+    pub(crate) members: Result<MemberReply, MemberError>,
+    pub(crate) members_asked: Vec<MemberRequest>,
+    pub(crate) snapshot: Result<SnapshotTaken, SnapshotError>,
+    pub(crate) backup: Result<Vec<u8>, SubmitError>,
 }
 
 impl FakeNode {
@@ -55,6 +62,10 @@ impl FakeNode {
             readiness: Ok(()),
             stale: Ok(None),
             view: empty_view(),
+            members: Err(MemberError::NoLeader),
+            members_asked: Vec::new(),
+            snapshot: Err(SnapshotError::NoLeader),
+            backup: Err(SubmitError::CatchingUp),
         };
         let node = Self { scripts: Arc::new(Mutex::new(scripts.into())), known: Arc::new(Mutex::new(known)), events };
         (node, receiver)
@@ -80,6 +91,20 @@ impl Node for FakeNode {
 
     fn read_stale(&self, _lock: &LockKey) -> Result<Option<LockView>, SubmitError> {
         self.known.lock().unwrap().stale.clone()
+    }
+
+    async fn change_members(&self, request: MemberRequest) -> Result<MemberReply, MemberError> {
+        let mut known = self.known.lock().unwrap();
+        known.members_asked.push(request);
+        known.members.clone()
+    }
+
+    async fn snapshot(&self, _time_max: Duration) -> Result<SnapshotTaken, SnapshotError> {
+        self.known.lock().unwrap().snapshot
+    }
+
+    fn back_up(&self) -> Result<Vec<u8>, SubmitError> {
+        self.known.lock().unwrap().backup.clone()
     }
 
     fn view(&self) -> ClusterView {
@@ -162,7 +187,9 @@ pub(crate) fn empty_view() -> ClusterView {
         tail_entries: 0,
         tail_bytes: 0,
         live_records: 0,
+        hold_off_ms: 0,
         disk_bytes: 0,
+        membership: None,
         members: Vec::new(),
     }
 }

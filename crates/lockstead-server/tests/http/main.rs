@@ -6,6 +6,7 @@ mod answers;
 mod connections;
 mod fake_node;
 mod limits;
+mod members;
 mod observing;
 mod requests;
 mod timeouts;

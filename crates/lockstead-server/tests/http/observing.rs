@@ -1,7 +1,7 @@
 //! Health, metrics, and the view of the cluster.
 
 use lockstead_core::Incarnation;
-use lockstead_raft::{MemberView, NotReady, Role, SnapshotView};
+use lockstead_raft::{MemberView, NotReady, Role, SnapshotError, SnapshotTaken, SnapshotView};
 
 use crate::fake_node::{CLUSTER, answer, empty_view, grant};
 use crate::wire::Server;
@@ -21,6 +21,7 @@ async fn readyz_gives_the_reason() {
     for (not_ready, reason) in [
         (NotReady::NotJoined, "not_joined"),
         (NotReady::NotVoter, "not_voter"),
+        (NotReady::Doubted("node 1 says: an older copy".to_owned()), "doubted"),
         (NotReady::CatchingUp, "catching_up"),
         (NotReady::NoLeader, "no_leader"),
     ] {
@@ -33,13 +34,26 @@ async fn readyz_gives_the_reason() {
 }
 
 #[tokio::test]
+async fn a_backup_comes_as_it_is_to_lie_in_a_file_or_not_at_all() {
+    let server = Server::start(vec![]).await;
+    let refused = server.get("/v1/admin/backup").await;
+    assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")));
+    assert!(refused.body.contains("catching_up"), "{}", refused.body);
+    server.node.known.lock().unwrap().backup = Ok(b"as it is".to_vec());
+    let given = server.get("/v1/admin/backup").await;
+    assert_eq!((given.status, given.header("content-type")), (200, Some("application/octet-stream")));
+    assert_eq!(given.body, "as it is");
+    assert_eq!(server.get("/v1/admin/backup?of=1").await.status, 400);
+}
+
+#[tokio::test]
 async fn an_empty_node_shows_its_view() {
     let server = Server::start(vec![]).await;
     let answer = server.get("/v1/admin/cluster").await;
     let expected = concat!(
         r#"{"cluster_id":null,"node_id":3,"peer":"10.0.0.3:7900","bootstrapping":true,"leader":null,"term":0,"#,
         r#""last_log":0,"committed":0,"applied":0,"lease_ms":0,"failures_tolerated":0,"snapshot":null,"#,
-        r#""tail":{"entries":0,"bytes":0},"live_records":0,"disk_bytes":0,"members":[]}"#
+        r#""tail":{"entries":0,"bytes":0},"live_records":0,"hold_off_ms":0,"disk_bytes":0,"membership":null,"members":[]}"#
     );
     assert_eq!((answer.status, answer.body.as_str()), (200, expected));
 }
@@ -57,6 +71,7 @@ async fn a_member_shows_what_is_known_of_the_others() {
         peer: "p:1".to_owned(),
         incarnation: Incarnation(0xf),
         version: "0.1.0".to_owned(),
+        starts: 4,
         reachable: Some(true),
         last_contact_ms: None,
         matched: Some(9),
@@ -66,7 +81,7 @@ async fn a_member_shows_what_is_known_of_the_others() {
     let body = server.get("/v1/admin/cluster").await.body;
     let member = concat!(
         r#""members":[{"id":2,"role":"leader","api":"a:1","peer":"p:1","incarnation":"000000000000000f","#,
-        r#""version":"0.1.0","reachable":true,"last_contact_ms":null,"matched":9,"lag":0}]"#
+        r#""version":"0.1.0","starts":4,"reachable":true,"last_contact_ms":null,"matched":9,"lag":0}]"#
     );
     for part in [
         member,
@@ -74,6 +89,29 @@ async fn a_member_shows_what_is_known_of_the_others() {
         r#""cluster_id":"00000000000000000000000000abcdef""#,
     ] {
         assert!(body.contains(part), "{part} in {body}");
+    }
+}
+
+#[tokio::test]
+async fn a_snapshot_is_taken_on_request_and_its_errors_say_what_to_do() {
+    let server = Server::start(vec![]).await;
+    let taken = SnapshotTaken { index: 5, built_at: 9, purged_to: 4, bytes: 7 };
+    for (result, status, expected) in [
+        (Ok(taken), 200, r#"{"index":5,"built_at":9,"purged_to":4,"bytes":7}"#),
+        (Err(SnapshotError::NoLeader), 503, r#""code":"no_leader""#),
+        (Err(SnapshotError::CatchingUp), 503, r#""code":"catching_up""#),
+        (Err(SnapshotError::NotInTime), 503, r#""code":"outcome_unknown""#),
+    ] {
+        server.node.known.lock().unwrap().snapshot = result;
+        for body in ["", "{}"] {
+            let answer = server.post("/v1/admin/snapshot", body).await;
+            assert_eq!((answer.status, answer.header("retry-after")), (status, (status == 503).then_some("1")));
+            assert!(answer.body.contains(expected), "{}", answer.body);
+        }
+    }
+    for (path, body) in [("/v1/admin/snapshot?x=1", ""), ("/v1/admin/snapshot", r#"{"x":1}"#)] {
+        let refused = server.post(path, body).await;
+        assert_eq!((refused.status, refused.code().as_str()), (400, "invalid_field"));
     }
 }
 

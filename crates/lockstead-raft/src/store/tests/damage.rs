@@ -6,7 +6,7 @@ use openraft::storage::RaftLogStorage;
 
 use super::{append, batch, blank, blanks, ends, log_id, open, try_open};
 use crate::OpenError;
-use crate::store::log_store::open_sled;
+use crate::store::recovery::open_sled;
 use crate::types::Vote;
 
 async fn filled(dir: &Path) {
@@ -87,6 +87,18 @@ async fn an_entry_under_the_key_of_another_is_damage() {
 async fn a_damaged_vote_is_damage() {
     let why = check(|_, facts| flip(facts, b"vote", 6)).await;
     assert!(why.starts_with("vote:"), "{why}");
+}
+
+#[tokio::test]
+async fn a_missing_vote_is_damage() {
+    let why = check(|_, facts| drop(facts.remove("vote").unwrap().unwrap())).await;
+    assert_eq!(why, "the vote is not the one that was saved");
+}
+
+#[tokio::test]
+async fn missing_entries_at_the_end_are_damage() {
+    let why = check(|log, _| drop(log.remove(4_u64.to_be_bytes()).unwrap().unwrap())).await;
+    assert!(why.contains("and not from"), "{why}");
 }
 
 #[tokio::test]

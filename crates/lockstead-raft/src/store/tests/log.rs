@@ -4,7 +4,7 @@ use openraft::storage::{RaftLogReader, RaftLogStorage};
 
 use super::{append, batch, blank, blanks, ends, log_id, open, read};
 use crate::store::codec::{encode_entry, encode_fact};
-use crate::store::log_store::open_sled;
+use crate::store::recovery::open_sled;
 use crate::store::tail::Tail;
 use crate::types::Vote;
 
@@ -27,7 +27,7 @@ async fn appended_entries_and_the_vote_are_there_after_a_restart() {
 
 #[test]
 fn an_entry_lies_in_these_bytes() {
-    let parts = encode_entry(&batch(3, 258, b"facts"));
+    let parts = encode_entry(&batch(3, 258, b"facts")).parts;
     let key = vec![0, 0, 0, 0, 0, 0, 1, 2];
     let mut value = vec![1, 1, 2, 1, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0];
     let crc = crc32fast::hash(&[&value[..], b"facts"].concat());

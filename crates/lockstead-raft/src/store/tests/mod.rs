@@ -6,6 +6,7 @@ use std::sync::Arc;
 use openraft::EntryPayload;
 use openraft::storage::{RaftLogReader, RaftLogStorage, RaftLogStorageExt};
 
+use super::journal::Layout;
 use super::writer::OnFault;
 use super::{LogStore, StoreMetrics};
 use crate::OpenError;
@@ -13,10 +14,15 @@ use crate::types::{BatchBytes, Entry, LogId};
 
 mod damage;
 mod durability;
+mod journal;
+mod journal_damage;
 mod log;
 mod snapshots;
 
 mod suite;
+
+/// So small that tests use segments again.
+const SMALL: Layout = Layout { segment_bytes: 512 << 10, segments_min: 2, segments_max: 4 };
 
 fn log_id(term: u64, index: u64) -> LogId {
     LogId::new_term_index(term, index)
@@ -39,7 +45,13 @@ fn no_fault() -> OnFault {
 }
 
 fn try_open(dir: &Path) -> Result<LogStore, OpenError> {
-    LogStore::open(dir, StoreMetrics::new(), no_fault())
+    open_with(dir, SMALL)
+}
+
+fn open_with(dir: &Path, layout: Layout) -> Result<LogStore, OpenError> {
+    LogStore::open_on(dir, layout, StoreMetrics::new(), no_fault(), |disk, segments| {
+        (Box::new(disk), Box::new(segments))
+    })
 }
 
 fn open(dir: &Path) -> LogStore {

@@ -254,6 +254,52 @@ async fn a_damaged_snapshot_is_refused_by_name() {
 }
 
 #[tokio::test]
+async fn an_older_snapshot_does_for_a_damaged_one_as_long_as_the_log_behind_it_is_there() {
+    let mut node = Node::new();
+    node.commit(vec![membership(1, 0, &[1]), facts(1, 1, vec![hold("a", 1)]), blank(1, 2)]).await;
+    node.snapshot().await.unwrap();
+    node.commit(vec![facts(1, 3, vec![hold("a", 1)]), facts(1, 4, vec![hold("b", 2)])]).await;
+    node.snapshot().await.unwrap();
+    let (before, newest) = (node.state(), node.newest_file());
+    let intact = std::fs::read(&newest).unwrap();
+    let damage = || std::fs::write(&newest, &intact[..intact.len() - 1]).unwrap();
+
+    damage();
+    let mut node = node.restart();
+    node.recover().await;
+    assert_eq!(node.state(), before);
+    assert_eq!(node.machine.with(Machine::snapshot_view).unwrap().index, 0);
+    assert!(newest.with_extension("damaged").exists() && !newest.exists(), "{:?}", node.files());
+
+    damage();
+    node.log.purge(log_id(1, 1)).await.unwrap();
+    let refused = open_machine(node.dir.path(), &node.log, ClusterCell::default()).err().unwrap();
+    assert!(matches!(&refused, OpenError::Damaged { file, .. } if *file == newest), "{refused}");
+    assert!(newest.exists(), "what is refused stays as it is");
+    std::fs::write(&newest, &intact).unwrap();
+    open_machine(node.dir.path(), &node.log, ClusterCell::default()).unwrap();
+}
+
+#[tokio::test]
+async fn a_snapshot_of_a_newer_version_is_refused_though_an_older_one_is_there() {
+    let mut node = Node::new();
+    for index in 0..2 {
+        node.commit(vec![blank(1, index)]).await;
+        node.snapshot().await.unwrap();
+    }
+    let path = node.newest_file();
+    let mut bytes = std::fs::read(&path).unwrap();
+    bytes[0] = 2;
+    let mut crc = crc32fast::Hasher::new();
+    crc.update(&bytes[..17]);
+    crc.update(&bytes[21..]);
+    bytes[17..21].copy_from_slice(&crc.finalize().to_le_bytes());
+    std::fs::write(&path, &bytes).unwrap();
+    let refused = open_machine(node.dir.path(), &node.log, ClusterCell::default()).err().unwrap();
+    assert!(matches!(&refused, OpenError::Damaged { file, why } if *file == path && why.contains("newer version")));
+}
+
+#[tokio::test]
 async fn a_purged_log_without_a_snapshot_that_reaches_it_is_damage() {
     let mut node = Node::new();
     node.commit(vec![membership(1, 0, &[1]), blank(1, 1)]).await;
@@ -301,10 +347,12 @@ fn a_snapshot_travels_in_these_bytes() {
         time: LeaseTime(1_000),
         last_fence: Fence(300),
         ttl_max_ms: 30_000,
+        delay_max_ms: 7,
         no_grant_before: LeaseTime(5),
+        retired: [4].into(),
     };
     let contents = Contents { built_at: 9, residue };
-    let golden = [1, 9, 251, 232, 3, 251, 44, 1, 251, 48, 117, 5];
+    let golden = [1, 9, 251, 232, 3, 251, 44, 1, 251, 48, 117, 7, 5, 1, 4];
     assert_eq!(contents.encode(), golden);
     assert_eq!(Contents::decode(&golden), Ok(contents));
     assert!(Contents::decode(&[&golden[..], &[0]].concat()).is_err());

@@ -1,0 +1,110 @@
+//! Handing leadership over.
+
+use std::time::Duration;
+
+use lockstead_core::NodeId;
+use openraft::async_runtime::WatchReceiver as _;
+use tokio::time::timeout;
+
+use super::quorum::{Voters, answering, voters_in_force};
+use super::types::{MemberError, MemberRefusal, MembersAnswer};
+use crate::node::member;
+use crate::peer::{MembersCall, ask_about_members};
+use crate::platform::Platform;
+use crate::service::Service;
+use crate::types::LogId;
+
+/// How long a successor may take to lead: an election, and the way there.
+const SUCCESSION_TIME_MAX: Duration = Duration::from_secs(2);
+
+impl<P: Platform> Service<P> {
+    /// Hands leadership to `to`, or to the best voter; [`MembersAnswer::NotLeader`] once another leads.
+    pub(super) async fn hand_over_to(&self, to: Option<NodeId>) -> MembersAnswer {
+        let found = match to {
+            Some(to) => self.check_successor(to).await.map(|()| to),
+            None => self.best_successor().await,
+        };
+        match found {
+            Ok(successor) => self.transfer(successor).await,
+            Err(refusal) => MembersAnswer::Changed(Err(refusal.into())),
+        }
+    }
+
+    /// The voter other than this node that answers, is whole and is furthest.
+    pub(super) async fn best_successor(&self) -> Result<NodeId, MemberRefusal> {
+        let me = self.card.node_id;
+        let voters: Voters = voters_in_force(&self.raft).into_iter().flatten().collect();
+        let wanted = |id: &NodeId| *id != me && voters.contains(id);
+        let expected = voters.iter().filter(|id| wanted(id)).count();
+        let all = |answering: &Voters| answering.iter().filter(|id| wanted(id)).count() == expected;
+        let mut candidates: Vec<_> =
+            answering(&self.raft, self.answer_time_max(), all).await.into_iter().filter(wanted).collect();
+        candidates.sort_by_key(|id| self.matched(*id));
+        while let Some(candidate) = candidates.pop() {
+            if self.can_lead(candidate).await {
+                return Ok(candidate);
+            }
+        }
+        Err(MemberRefusal::WouldLoseQuorum("no other voter answers that could lead".to_owned()))
+    }
+
+    async fn check_successor(&self, to: NodeId) -> Result<(), MemberRefusal> {
+        let refused = |text: String| Err(MemberRefusal::NotCaughtUp { text, to_go: self.to_go(to) });
+        if member(&self.raft, to).is_none() {
+            return Err(MemberRefusal::UnknownNode(to));
+        }
+        if !self.raft.voter_ids().any(|id| id == to) {
+            return refused(format!("node {to} is a learner: it cannot lead"));
+        }
+        let answers = answering(&self.raft, self.answer_time_max(), |answering| answering.contains(&to)).await;
+        if !answers.contains(&to) || !self.can_lead(to).await {
+            return refused(format!("node {to} does not answer, or is not ready to lead"));
+        }
+        Ok(())
+    }
+
+    /// Whether a node says that it would take office.
+    async fn can_lead(&self, node_id: NodeId) -> bool {
+        self.status_of(node_id).await.is_some_and(|status| status.complete && status.votes)
+    }
+
+    /// What another node says of itself.
+    pub(super) async fn status_of(&self, node_id: NodeId) -> Option<super::NodeStatus> {
+        let member = member(&self.raft, node_id)?;
+        let time_max = self.answer_time_max();
+        match ask_about_members(&self.dialer, node_id, &member, &MembersCall::Status, time_max).await {
+            Ok(MembersAnswer::Status(status)) => Some(status),
+            other => {
+                tracing::debug!(node_id, ?other, "no status");
+                None
+            }
+        }
+    }
+
+    pub(super) async fn transfer(&self, successor: NodeId) -> MembersAnswer {
+        let me = self.card.node_id;
+        tracing::info!(successor, "handing leadership over");
+        if self.raft.trigger().transfer_leader(successor).await.is_err() {
+            return MembersAnswer::Changed(Err(MemberError::NoLeader));
+        }
+        let mut metrics = self.raft.server_metrics();
+        let succeeded = async {
+            while metrics.borrow_watched().current_leader.is_none_or(|leader| leader == me) {
+                if metrics.changed().await.is_err() {
+                    return;
+                }
+            }
+        };
+        match timeout(SUCCESSION_TIME_MAX, succeeded).await {
+            Ok(()) => MembersAnswer::NotLeader,
+            Err(_) => MembersAnswer::Changed(Err(MemberError::OutcomeUnknown)),
+        }
+    }
+
+    /// The last log index known to be on a node, as this leader knows.
+    pub(super) fn matched(&self, node_id: NodeId) -> Option<u64> {
+        let metrics = self.raft.metrics();
+        let metrics = metrics.borrow_watched();
+        metrics.replication.as_ref()?.get(&node_id)?.as_ref().map(LogId::index)
+    }
+}

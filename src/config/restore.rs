@@ -1,0 +1,54 @@
+//! What is said about a restore.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use lockstead_core::{Fence, HoldOff, WallTime};
+use lockstead_raft::{Backup, NewLineage};
+
+use super::ServeOptions;
+use super::check::{named, whole};
+use crate::{backup, duration, lineage};
+
+/// A backup, and how to go on from it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Restoring {
+    pub(crate) backup: Backup,
+    pub(crate) lineage: NewLineage,
+}
+
+/// Reads the backup, so that one that does not do is refused before anything is written.
+pub(super) fn restoring(options: &ServeOptions, ttl_max_ms: u64) -> Result<Option<Restoring>, String> {
+    let holders_are_dead = options.holders_are_dead.filter(|dead| *dead);
+    let Some(file) = &options.restore else {
+        let said = [
+            ("holders_are_dead", holders_are_dead.is_some()),
+            ("hold_off", options.hold_off.is_some()),
+            ("fence_floor", options.fence_floor.is_some()),
+        ];
+        let alone = said.into_iter().find_map(|(field, is_said)| is_said.then_some(field));
+        return alone.map_or(Ok(None), |field| Err(format!("{}: only with --restore", named(field))));
+    };
+    let hold_off = match (holders_are_dead, options.hold_off.as_deref()) {
+        (Some(_), Some(_)) => return Err(format!("{}: not together with --holders-are-dead", named("hold_off"))),
+        (Some(_), None) => HoldOff::HoldersAreDead,
+        (None, Some(said)) => {
+            let length = duration::parse(said).map_err(|error| format!("{}: {said:?}: {error}", named("hold_off")))?;
+            lineage::length(length)
+        }
+        (None, None) => HoldOff::Standard { ttl_max_ms },
+    };
+    let floor_max = i64::try_from(lineage::FENCE_FLOOR_MAX - 1).unwrap_or(i64::MAX);
+    let fence_floor = options.fence_floor.map(|floor| whole("fence_floor", floor, 0..=floor_max)).transpose()?;
+    let lineage = NewLineage { hold_off, fence_floor: fence_floor.map(Fence) };
+    let backup = backup::read(file).map_err(|error| format!("{}: {error}", named("restore")))?;
+    let refused = lineage.residue(&backup.residue, backup.taken_at, wall()).err();
+    match refused {
+        Some(error) => Err(format!("{}: {}", named("restore"), lineage::refusal(&error))),
+        None => Ok(Some(Restoring { backup, lineage })),
+    }
+}
+
+fn wall() -> WallTime {
+    let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    WallTime(u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX))
+}
