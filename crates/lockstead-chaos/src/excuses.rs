@@ -94,6 +94,14 @@ mod tests {
     }
 
     #[test]
+    fn a_removed_node_has_no_excuse_before_it_is_leaving() {
+        let removed = [Struck { processes_from_us: Some(10_500_000), ..struck(Kind::RemoveNode, &[1], &[]) }];
+        assert_eq!(excuse_of(1, 10_100_000, 10_200_000, &removed), None);
+        assert_eq!(excuse_of(1, 10_100_000, 10_600_000, &removed), Some(Excuse::NodeKilled));
+        assert_eq!(excuse_of(2, 10_100_000, 10_600_000, &removed), None);
+    }
+
+    #[test]
     fn an_excuse_says_what_was_done() {
         let paused = struck(Kind::StopLeader, &[1], &[]);
         let cut = struck(Kind::ClientCut, &[], &[1]);

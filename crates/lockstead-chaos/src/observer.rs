@@ -102,7 +102,9 @@ impl Observer {
     pub fn of(nodes: &[(u64, SocketAddr)], origin: Instant) -> Self {
         let shared = Arc::new(Shared { origin, state: Mutex::new(State::default()) });
         let observer = Self { shared, watched: Mutex::new(BTreeMap::new()) };
-        nodes.iter().for_each(|(node, address)| observer.watch(*node, *address));
+        for (node, address) in nodes {
+            observer.watch(*node, *address);
+        }
         observer
     }
 

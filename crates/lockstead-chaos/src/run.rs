@@ -127,7 +127,10 @@ fn elsewhere(args: &RunArgs, seed: u64, out: &Path) -> Result<Run, RunError> {
         args.endpoints.iter().map(|name| resolve(name)).collect::<Result<_, _>>()?;
     let place = Place {
         run: format!("chaos {seed}, process {}", std::process::id()),
-        endpoints: endpoints.iter().map(|(node, address)| Endpoint { node: *node, address: *address, link: None }).collect(),
+        endpoints: endpoints
+            .iter()
+            .map(|(node, address)| Endpoint { node: *node, address: *address, link: None })
+            .collect(),
         direct: endpoints.clone().into_iter().collect(),
     };
     let work = Work::begin(args, seed, out, place)?;
@@ -176,7 +179,8 @@ impl Work {
         let Place { run, endpoints, direct } = place;
         let nodes = u32::try_from(endpoints.len()).unwrap_or(u32::MAX);
         let header = Header { tick_ms: args.tick_ms, ..Header::new(seed, nodes) };
-        let file = Writer::create(&out.join(HISTORY), &header).map_err(RunError::io("the history cannot be written"))?;
+        let file =
+            Writer::create(&out.join(HISTORY), &header).map_err(RunError::io("the history cannot be written"))?;
         let origin = now();
         let until = origin + secs(args.seconds);
         let observer = Observer::of(&direct, origin);

@@ -67,6 +67,17 @@ fn three_seeds_of_30_s_end_without_a_violation() {
     }
 }
 
+#[test]
+fn members_that_come_and_go_under_load_cost_no_lock() {
+    let _alone = alone();
+    let kinds = "add-node,remove-node,replace-wiped,transfer,kill-leader";
+    let (code, said) = chaos(&["--seconds", "30", "--seed", "4", "--faults", kinds]);
+    assert_eq!(code, Some(0), "{said}");
+    let took_effect =
+        |kind: &str| said.lines().any(|line| line.trim_start().starts_with(kind) && !line.contains(" 0 / "));
+    assert!(["add-node", "remove-node", "replace-wiped", "transfer"].into_iter().all(took_effect), "{said}");
+}
+
 /// Runs with one seed after the other until the mistake is found.
 fn must_be_found(plant: &Plant) {
     let begin = now();

@@ -73,7 +73,7 @@ fn asked_and_granted(history: &History) -> Vec<(u64, u64, &Call)> {
         *first_us = call.sent_us.min(*first_us);
     }
     let asked_us =
-        |call: &Call| { let _ = &first_us; call.sent_us };
+        |call: &Call| request_of(call).map_or(call.sent_us, |request_id| first_us[&(call.lock.as_str(), request_id)]);
     let granted = history.calls.iter().filter_map(|call| match call.answer {
         Answer::Granted { fence, renewed: false, .. } => Some((asked_us(call), fence, call)),
         _ => None,

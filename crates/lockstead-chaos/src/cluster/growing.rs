@@ -3,6 +3,7 @@
 //! A node learns the proxies of its links from its command. So that nodes which run already call a new one through a proxy,
 //! the addresses of some nodes to come are chosen ahead, and every node that is started knows its links to those too.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::net::SocketAddr;
@@ -110,8 +111,8 @@ impl Cluster {
             self.addresses_of(coming);
         }
         for (to, others) in self.addresses.iter().filter(|(to, _)| **to != id) {
-            if !self.links.peers.contains_key(&(id, *to)) {
-                self.links.peers.insert((id, *to), Arc::new(Proxy::to(others.peer)?));
+            if let Entry::Vacant(link) = self.links.peers.entry((id, *to)) {
+                link.insert(Arc::new(Proxy::to(others.peer)?));
             }
         }
         Ok(())

@@ -47,7 +47,8 @@ impl View {
         let body = &answer.body;
         let members = body["members"].as_array()?;
         let of = |roles: &[&str]| {
-            let theirs = members.iter().filter(|member| member["role"].as_str().is_some_and(|role| roles.contains(&role)));
+            let theirs =
+                members.iter().filter(|member| member["role"].as_str().is_some_and(|role| roles.contains(&role)));
             theirs.filter_map(|member| member["id"].as_u64()).collect()
         };
         Some(Self {

@@ -68,7 +68,7 @@ impl Action {
 pub(super) fn action(kind: Kind, seed: u64, leader: Option<u64>, ids: &[u64]) -> (Action, String) {
     let mut dice = Dice::new(seed, 3);
     let leader = leader.unwrap_or_else(|| ids.first().copied().unwrap_or(1));
-    let mut followers: Vec<u64> = ids.iter().copied().filter(|id| *id != leader).collect();
+    let mut followers = but(leader, ids);
     dice.shuffle(&mut followers);
     // A cluster of one has no followers: what is meant for one hits the only node.
     let follower = followers.first().copied().unwrap_or(leader);
@@ -94,10 +94,7 @@ pub(super) fn action(kind: Kind, seed: u64, leader: Option<u64>, ids: &[u64]) ->
         Kind::LoseQuorum => (Action::Peers(among(&all, cut)), "all peer links cut".to_owned()),
         Kind::Hiccup => (Action::Peers(among(&all, Disturbance::Mode(Mode::Stall))), "all peer links".to_owned()),
         Kind::CutLeader => (Action::Peers(around(leader, &followers, cut)), node(leader)),
-        Kind::CutFollower => {
-            let others: Vec<u64> = ids.iter().copied().filter(|id| *id != follower).collect();
-            (Action::Peers(around(follower, &others, cut)), node(follower))
-        }
+        Kind::CutFollower => (Action::Peers(around(follower, &but(follower, ids), cut)), node(follower)),
         Kind::CutOneWay => {
             let (out, back, how) = if dice.chance(50) {
                 (Mode::StallAnswers, Mode::StallRequests, "hears nothing")
@@ -111,11 +108,11 @@ pub(super) fn action(kind: Kind, seed: u64, leader: Option<u64>, ids: &[u64]) ->
         }
         Kind::CutPair => {
             let pair = if dice.chance(80) { [leader, follower] } else { two(&followers, leader) };
-            (Action::Peers(among(&pair, cut)), format!("nodes {} and {}", pair[0], pair[1]))
+            (Action::Peers(among(&pair, cut)), format!("nodes {pair:?}"))
         }
         Kind::Drop => {
-            let others: Vec<u64> = ids.iter().copied().filter(|id| *id != anybody).collect();
-            (Action::Peers(around(anybody, &others, Disturbance::Mode(Mode::Stall))), node(anybody))
+            let links = around(anybody, &but(anybody, ids), Disturbance::Mode(Mode::Stall));
+            (Action::Peers(links), node(anybody))
         }
         Kind::Delay => {
             let delay = ms(dice.between(&(2..=60)));
@@ -124,8 +121,7 @@ pub(super) fn action(kind: Kind, seed: u64, leader: Option<u64>, ids: &[u64]) ->
         Kind::Slow => {
             let bytes_per_s = dice.between(&(4_000..=40_000));
             let slow = if dice.chance(60) { leader } else { follower };
-            let others: Vec<u64> = ids.iter().copied().filter(|id| *id != slow).collect();
-            let links = around(slow, &others, Disturbance::Slow(bytes_per_s));
+            let links = around(slow, &but(slow, ids), Disturbance::Slow(bytes_per_s));
             (Action::Peers(links), format!("{}, {bytes_per_s} bytes/s", node(slow)))
         }
         Kind::ClientCut => (Action::Client(anybody, cut), node(anybody)),
@@ -136,13 +132,20 @@ pub(super) fn action(kind: Kind, seed: u64, leader: Option<u64>, ids: &[u64]) ->
             let change = if kind == Kind::RemoveNode { Change::Remove(gone) } else { Change::Replace(gone) };
             (Action::Members(change), node(gone))
         }
-        Kind::Transfer if dice.chance(40) => (Action::Members(Change::Lead(None)), "to any node".to_owned()),
-        Kind::Transfer => (Action::Members(Change::Lead(Some(follower))), format!("to {}", node(follower))),
+        Kind::Transfer => {
+            let to = dice.chance(60).then_some(follower);
+            (Action::Members(Change::Lead(to)), to.map_or("to any".to_owned(), node))
+        }
     }
 }
 
 fn node(id: u64) -> String {
     format!("node {id}")
+}
+
+/// All the others.
+fn but(one: u64, ids: &[u64]) -> Vec<u64> {
+    ids.iter().copied().filter(|id| *id != one).collect()
 }
 
 /// Two followers, or the leader and the only one.
@@ -181,6 +184,19 @@ mod tests {
             let Action::Peers(links) = of(Kind::CutLeader) else { panic!("links") };
             assert!(links.len() == 4 && links.iter().all(|(from, to, how)| (*from == 2 || *to == 2) && *how == CUT));
         }
+    }
+
+    #[test]
+    fn leaders_and_followers_are_removed_and_leadership_never_moves_to_where_it_is() {
+        let of = |kind| (0..50).map(move |seed| action(kind, seed, Some(2), &[1, 2, 3]).0);
+        for change in [Change::Remove, Change::Replace] {
+            let kind = if change(1) == Change::Remove(1) { Kind::RemoveNode } else { Kind::ReplaceWiped };
+            assert!((1..=3).all(|id| of(kind).any(|action| action == Action::Members(change(id)))), "{kind}");
+        }
+        let moves: Vec<Action> = of(Kind::Transfer).collect();
+        let to = |to| Action::Members(Change::Lead(to));
+        assert!([None, Some(1), Some(3)].into_iter().all(|target| moves.contains(&to(target))));
+        assert!(!moves.contains(&to(Some(2))));
     }
 
     #[test]

@@ -17,9 +17,14 @@ impl Struck {
         self.processes_obeyed
             && match self.planned.kind {
                 Kind::KillLeader | Kind::StopLeader | Kind::RestartLeaderFast => self.is_followed_by_office(offices),
-                Kind::KillFollower | Kind::KillAll | Kind::StopFollower | Kind::Terminate => true,
                 // Seen by whoever did it.
-                Kind::AddNode | Kind::RemoveNode | Kind::ReplaceWiped => true,
+                Kind::KillFollower
+                | Kind::KillAll
+                | Kind::StopFollower
+                | Kind::Terminate
+                | Kind::AddNode
+                | Kind::RemoveNode
+                | Kind::ReplaceWiped => true,
                 Kind::Transfer => self.is_moved(offices),
                 Kind::LoseQuorum => self.is_mostly_leaderless(leaderless),
                 Kind::CutLeader => deeds.resets > 0 && self.is_followed_by_office(offices),
@@ -96,6 +101,24 @@ mod tests {
         assert!(!killed.took_effect(&office(900_000), &[]) && !killed.took_effect(&[], &[]));
         assert!(!Struck { hit_leader: false, ..killed.clone() }.took_effect(&office(1_500_000), &[]));
         assert!(!Struck { processes_obeyed: false, ..killed }.took_effect(&office(1_500_000), &[]));
+    }
+
+    #[test]
+    fn leadership_was_only_moved_if_whoever_was_said_to_lead_was_seen_to() {
+        let moved = Struck { new_leader: Some(1), ..struck(Kind::Transfer) };
+        assert!(moved.took_effect(&office(1_200_000), &[]));
+        assert!(!moved.took_effect(&office(900_000), &[]) && !moved.took_effect(&office(3_500_000), &[]));
+        let other = Struck { new_leader: Some(2), ..moved.clone() };
+        assert!(!other.took_effect(&office(1_200_000), &[]));
+        assert!(!Struck { new_leader: None, ..moved }.took_effect(&office(1_200_000), &[]));
+    }
+
+    #[test]
+    fn members_were_only_changed_if_it_went_to_its_end() {
+        for kind in [Kind::AddNode, Kind::RemoveNode, Kind::ReplaceWiped] {
+            assert!(struck(kind).took_effect(&[], &[]), "{kind}");
+            assert!(!Struck { processes_obeyed: false, ..struck(kind) }.took_effect(&[], &[]), "{kind}");
+        }
     }
 
     #[test]

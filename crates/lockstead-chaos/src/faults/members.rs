@@ -66,12 +66,7 @@ pub(super) struct Operator<'a> {
 }
 
 impl<'a> Operator<'a> {
-    pub(super) fn new(
-        cluster: &'a mut Cluster,
-        observer: &'a Observer,
-        endpoints: &'a Endpoints,
-        seed: u64,
-    ) -> Self {
+    pub(super) fn new(cluster: &'a mut Cluster, observer: &'a Observer, endpoints: &'a Endpoints, seed: u64) -> Self {
         Self { cluster, observer, endpoints, dice: Dice::new(seed, 4), done: Done::default() }
     }
 
@@ -149,9 +144,11 @@ impl<'a> Operator<'a> {
             let (peer, api) = (self.cluster.peer_address(id), self.cluster.node(id).api_address);
             let body = json!({"id": id, "peer": peer.to_string(), "api": api.to_string(), "wait_ms": WAIT_MS});
             self.insist(id, "POST", "/v1/admin/members", &body)?;
-            let promote = format!("/v1/admin/members/{id}/promote");
-            self.insist(id, "POST", &promote, &json!({"wait_ms": WAIT_MS}))?;
         }
+        self.must_show(id, &format!("node {id} is no member"), |voter, learner| voter || learner)?;
+        // Also if it has seen to that: what is shown may be half of a change, which the next fault would have to spare.
+        let promote = format!("/v1/admin/members/{id}/promote");
+        self.insist(id, "POST", &promote, &json!({"wait_ms": WAIT_MS}))?;
         self.must_show(id, &format!("node {id} has no vote"), |voter, _| voter)?;
         self.cluster.mark_finished(id);
         self.observer.watch(id, self.cluster.node(id).api_address);

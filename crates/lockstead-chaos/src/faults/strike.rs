@@ -149,7 +149,9 @@ impl<'a> Striker<'a> {
                 links.iter().filter_map(|(from, to, _)| self.cluster.peer_link(*from, *to)).cloned().collect()
             }
             Action::Client(id, _) => self.cluster.client_link(*id).into_iter().cloned().collect(),
-            Action::Kill(_) | Action::Restart(_) | Action::Freeze(_) | Action::Terminate(_) | Action::Members(_) => Vec::new(),
+            Action::Kill(_) | Action::Restart(_) | Action::Freeze(_) | Action::Terminate(_) | Action::Members(_) => {
+                Vec::new()
+            }
         }
     }
 

@@ -219,8 +219,8 @@ mod tests {
     fn what_a_killed_run_leaves_is_whole_lines() {
         let mut bytes = Vec::new();
         let mut writer = Writer::new(&mut bytes, &Header::new(7, 3)).unwrap();
-        for _ in 0..1_000 {
-            writer.append(&call(Op::Get, Answer::NotHeld)).unwrap();
+        for id in 0..1_000 {
+            writer.append(&call(id, Op::Get, Answer::NotHeld).into()).unwrap();
         }
         // Neither finished nor dropped: what was not handed on is lost.
         std::mem::forget(writer);
