@@ -76,18 +76,24 @@ Examples:
   lockstead status --endpoints http://10.0.0.1:7401,http://10.0.0.2:7401")]
     Status(StatusArgs),
     /// Show, add, promote, demote, remove and move members, or hand leadership over.
-    #[command(subcommand, after_help = "Examples:
+    #[command(
+        subcommand,
+        after_help = "Examples:
   lockstead member list
   lockstead member add 4 --peer 10.0.0.4:7501 --api 10.0.0.4:7401 --wait 1m
   lockstead member promote 4 --wait 1m
   lockstead member remove 2
-  lockstead member transfer 3")]
+  lockstead member transfer 3"
+    )]
     Member(MemberCommand),
     /// Take a backup, or look into one. No held lock is in it.
-    #[command(subcommand, after_help = "Examples:
+    #[command(
+        subcommand,
+        after_help = "Examples:
   lockstead backup save /var/backups/locks --endpoints http://10.0.0.1:7401,http://10.0.0.2:7401
   lockstead backup inspect /var/backups/locks
-  lockstead serve --node-id 1 --data-dir d1 --bootstrap --restore /var/backups/locks")]
+  lockstead serve --node-id 1 --data-dir d1 --bootstrap --restore /var/backups/locks"
+    )]
     Backup(BackupCommand),
     /// Make the one node that is left of a cluster a new cluster of its own, without any held lock.
     ///

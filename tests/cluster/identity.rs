@@ -1,16 +1,19 @@
 //! A node that was wiped, copied, put back or removed is not the node that it was.
 
+use std::fs;
 use std::path::Path;
 
 use serde_json::json;
 use tempfile::TempDir;
 
+use crate::harness::api::Api;
 use crate::harness::clock::{eventually, now, secs};
 use crate::harness::cluster::{Cluster, Setup};
 use crate::harness::locker::{Held, insist, take, take_from_any};
 use crate::harness::ports::free_address;
 use crate::harness::proxy::Mode;
 
+const DAMAGED: i32 = 10;
 const REMOVED: i32 = 12;
 const IDENTITY_REFUSED: i32 = 13;
 
@@ -45,6 +48,33 @@ fn a_wiped_first_node_founds_nothing_beside_a_running_cluster() {
     insist(&alive, secs(10), |api| api.renew("L", &held.token, 60_000)).must_be_ok();
     for api in alive {
         assert_eq!(api.cluster().unwrap().string("cluster_id"), cluster_id);
+    }
+}
+
+/// Neither a silent member without what it acknowledged, nor a second founding.
+#[test]
+fn a_member_whose_log_was_removed_refuses_to_start_with_exit_10() {
+    for nodes in [1, 3] {
+        let mut cluster = Cluster::start(nodes);
+        take(&cluster.api(1), "L", secs(60));
+        for snapshot in [false, true] {
+            if snapshot {
+                insist(&[cluster.api(1)], secs(10), Api::snapshot).must_be_ok();
+            }
+            let kept = cluster.node(1).dir.with_extension("kept");
+            cluster.node(1).kill();
+            let log = cluster.node(1).dir.join("log");
+            fs::rename(&log, &kept).unwrap();
+            for start in ["at once", "and the next time"] {
+                cluster.node(1).start();
+                let status = cluster.node(1).wait_for_exit(secs(30));
+                assert_eq!(status.code(), Some(DAMAGED), "{start}: {}", cluster.node(1).output());
+            }
+            fs::remove_dir_all(&log).unwrap();
+            fs::rename(&kept, &log).unwrap();
+            cluster.node(1).start();
+            cluster.wait_until_ready();
+        }
     }
 }
 

@@ -248,7 +248,10 @@ mod tests {
     fn a_lock_that_cannot_be_had_after_a_restore_says_for_how_long() {
         let held = |hold_off_ms| ErrorBody::held(&HeldBy { holders: Vec::new(), queue_len: 0, hold_off_ms }).error;
         let held_off = held(700);
-        assert_eq!((held_off.code, held_off.hold_off_ms, held_off.retry_after_ms), (ErrorCode::Held, Some(700), Some(700)));
+        assert_eq!(
+            (held_off.code, held_off.hold_off_ms, held_off.retry_after_ms),
+            (ErrorCode::Held, Some(700), Some(700))
+        );
         assert_eq!((held(0).hold_off_ms, held(0).retry_after_ms), (None, None));
     }
 

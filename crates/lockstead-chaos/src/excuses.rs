@@ -1,13 +1,18 @@
 //! Which calls were disturbed by the run itself, so that neither a late answer nor a broken connection is held against
 //! the service.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
 
 use crate::faults::{Kind, Struck};
 use crate::history::{Answer, Call, Excuse, Lost};
+use crate::observer::Unreachable;
 
 /// A node that was started again serves after a moment; one that goes on has its connections to sort out.
 const AFTERMATH_US: u64 = 1_500_000;
+
+/// A node that was down explains what broke so shortly before that was seen, or after.
+const AROUND_US: u64 = 3_000_000;
 
 struct Window {
     node: u64,
@@ -27,6 +32,26 @@ pub(crate) fn excuse(calls: &mut [Call], struck: &[Struck]) {
         // What ends a process weighs most.
         call.excuse = hit.map(|window| window.excuse).min_by_key(|excuse| *excuse as u8);
     }
+}
+
+/// On somebody else's cluster, nobody knows what was done to a node that could not be connected to. That excuses broken
+/// answers of that node around that time, and nothing else.
+pub(crate) fn excuse_the_unreachable(calls: &mut [Call], unreachable: &[Unreachable]) {
+    let mut by_node: BTreeMap<u64, BTreeSet<u64>> = BTreeMap::new();
+    for Unreachable { node, at_us } in unreachable {
+        by_node.entry(*node).or_default().insert(*at_us);
+    }
+    for call in calls.iter_mut().filter(|call| call.excuse.is_none() && is_broken(call)) {
+        let end_us = ended_us(call);
+        let around_us = end_us.saturating_sub(AROUND_US)..=end_us.saturating_add(AROUND_US);
+        if by_node.get(&call.node).is_some_and(|seen_us| seen_us.range(around_us).next().is_some()) {
+            call.excuse = Some(Excuse::NodeKilled);
+        }
+    }
+}
+
+fn is_broken(call: &Call) -> bool {
+    matches!(call.answer, Answer::Unknown { why: Lost::ConnectionLost { .. } | Lost::ServerError { .. } })
 }
 
 fn windows_of(struck: &Struck) -> Vec<Window> {
@@ -99,6 +124,31 @@ mod tests {
         assert_eq!(excuse_of(1, 10_100_000, 10_200_000, &removed), None);
         assert_eq!(excuse_of(1, 10_100_000, 10_600_000, &removed), Some(Excuse::NodeKilled));
         assert_eq!(excuse_of(2, 10_100_000, 10_600_000, &removed), None);
+    }
+
+    #[test]
+    fn only_what_broke_at_an_unreachable_node_around_that_time_is_excused_on_a_foreign_cluster() {
+        let excused = |node, answer: Answer| {
+            let (op, excuse, received_us) = (Op::Get, None, Some(10_000_000));
+            let lock = "a".into();
+            let mut calls = [Call { id: 1, client: 1, node, lock, op, sent_us: 0, received_us, answer, excuse }];
+            excuse_the_unreachable(&mut calls, &[Unreachable { node: 1, at_us: 12_000_000 }]);
+            calls[0].excuse
+        };
+        let unknown = |why| Answer::Unknown { why };
+        assert_eq!(excused(1, unknown(Lost::ServerError { status: 502 })), Some(Excuse::NodeKilled));
+        assert_eq!(excused(2, unknown(Lost::ServerError { status: 502 })), None);
+        assert_eq!(excused(1, Answer::NotHeld), None);
+        let lost_us = |at_us| {
+            let answer = unknown(Lost::ConnectionLost { at_us });
+            let (op, lock) = (Op::Get, "a".into());
+            let mut calls =
+                [Call { id: 1, client: 1, node: 1, lock, op, sent_us: 0, received_us: None, answer, excuse: None }];
+            excuse_the_unreachable(&mut calls, &[Unreachable { node: 1, at_us: 12_000_000 }]);
+            calls[0].excuse
+        };
+        assert_eq!(lost_us(11_900_000), Some(Excuse::NodeKilled));
+        assert_eq!([8_900_000, 15_100_000].map(lost_us), [None; 2]);
     }
 
     #[test]

@@ -43,11 +43,32 @@ pub struct Office {
     pub leader: u64,
 }
 
+/// A moment in which a node could not be connected to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unreachable {
+    /// The node.
+    pub node: u64,
+    /// When that was seen, in microseconds of the run.
+    pub at_us: u64,
+}
+
+/// All that was seen.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Observed {
+    /// The times without a leader, by their begin and without overlaps.
+    pub leaderless: Vec<Leaderless>,
+    /// The changes of leader.
+    pub offices: Vec<Office>,
+    /// When nodes could not be connected to.
+    pub unreachable: Vec<Unreachable>,
+}
+
 #[derive(Debug, Default)]
 struct State {
     last_sent_us: Option<u64>,
     leaderless: Vec<Leaderless>,
     offices: Vec<Office>,
+    unreachable: Vec<Unreachable>,
     views: BTreeMap<u64, (Instant, View)>,
 }
 
@@ -118,7 +139,7 @@ impl Observer {
                     reading.state().proved(reading.us(answer.sent), reading.us(answer.received));
                 }
             };
-            ask_on_and_on(&stop_reading, address, READ_PATH, (READ_EVERY, READ_PATIENCE), proved);
+            ask_on_and_on(&stop_reading, address, READ_PATH, (READ_EVERY, READ_PATIENCE), proved, || {});
         });
         let (viewing, stop_viewing) = (Arc::clone(&self.shared), Arc::clone(&stop));
         thread::spawn(move || {
@@ -127,7 +148,11 @@ impl Observer {
                     viewing.state().viewed(viewing.us(answer.received), view);
                 }
             };
-            ask_on_and_on(&stop_viewing, address, VIEW_PATH, (VIEW_EVERY, VIEW_PATIENCE), viewed);
+            let refused = || {
+                let at_us = viewing.us(now());
+                viewing.state().unreachable.push(Unreachable { node, at_us });
+            };
+            ask_on_and_on(&stop_viewing, address, VIEW_PATH, (VIEW_EVERY, VIEW_PATIENCE), viewed, refused);
         });
         self.watched().insert(node, stop);
     }
@@ -152,8 +177,8 @@ impl Observer {
         leading.max_by_key(|view| view.term).map(|view| view.node)
     }
 
-    /// Ends looking. The times without a leader, by their begin and without overlaps, and the changes of leader.
-    pub fn finish(self) -> (Vec<Leaderless>, Vec<Office>) {
+    /// Ends looking.
+    pub fn finish(self) -> Observed {
         // What is asked now is answered or given up within seconds; nobody waits for it.
         self.watched().values().for_each(|stop| stop.store(true, Ordering::Relaxed));
         let end_us = self.shared.us(now());
@@ -161,7 +186,11 @@ impl Observer {
         if let Some(begin_us) = state.last_sent_us {
             state.note_gap(begin_us, end_us);
         }
-        (merged(std::mem::take(&mut state.leaderless)), std::mem::take(&mut state.offices))
+        Observed {
+            leaderless: Leaderless::merged(std::mem::take(&mut state.leaderless)),
+            offices: std::mem::take(&mut state.offices),
+            unreachable: std::mem::take(&mut state.unreachable),
+        }
     }
 }
 
@@ -172,11 +201,13 @@ fn ask_on_and_on(
     path: &str,
     (every, patience): (Duration, Duration),
     mut answered: impl FnMut(&Answer),
+    mut refused: impl FnMut(),
 ) {
     let bytes = request("GET", path, None);
     let mut conn = None;
     while !stop.load(Ordering::Relaxed) {
-        let asked = conn.take().map_or_else(|| Conn::open(address), Ok).and_then(|mut open| {
+        let open = conn.take().map_or_else(|| Conn::open(address).inspect_err(|_| refused()), Ok);
+        let asked = open.and_then(|mut open| {
             let answer = open.call(&bytes, patience)?;
             Ok((open, answer))
         });
@@ -188,29 +219,17 @@ fn ask_on_and_on(
     }
 }
 
-/// Gaps that overlap are one.
-fn merged(mut gaps: Vec<Leaderless>) -> Vec<Leaderless> {
-    gaps.sort_by_key(|gap| gap.begin_us);
-    let mut merged: Vec<Leaderless> = Vec::new();
-    for gap in gaps {
-        match merged.last_mut() {
-            Some(last) if gap.begin_us <= last.end_us => last.end_us = last.end_us.max(gap.end_us),
-            _ => merged.push(gap),
-        }
-    }
-    merged
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::wait_for;
 
     fn gaps_of(proofs: &[(u64, u64)]) -> Vec<(u64, u64)> {
         let mut state = State::default();
         for (sent_ms, received_ms) in proofs {
             state.proved(sent_ms * 1_000, received_ms * 1_000);
         }
-        let gaps = merged(state.leaderless).into_iter();
+        let gaps = Leaderless::merged(state.leaderless).into_iter();
         gaps.map(|gap| (gap.begin_us / 1_000, gap.end_us / 1_000)).collect()
     }
 
@@ -230,7 +249,16 @@ mod tests {
     #[test]
     fn gaps_seen_by_several_nodes_are_one() {
         let gap = |begin_us, end_us| Leaderless { begin_us, end_us };
-        assert_eq!(merged(vec![gap(5, 9), gap(1, 6), gap(20, 30)]), [gap(1, 9), gap(20, 30)]);
+        assert_eq!(Leaderless::merged(vec![gap(5, 9), gap(1, 6), gap(20, 30)]), [gap(1, 9), gap(20, 30)]);
+    }
+
+    #[test]
+    fn a_node_that_takes_no_connections_is_noted() {
+        let nobody: SocketAddr = ([127, 0, 0, 1], 1).into();
+        let observer = Observer::of(&[(7, nobody)], now());
+        let is_noted = || observer.shared.state().unreachable.iter().any(|seen| seen.node == 7).then_some(());
+        assert!(wait_for(secs(30), is_noted).is_some());
+        observer.finish();
     }
 
     #[test]

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use serde::Serialize;
 use thiserror::Error;
 
 use crate::args::RunArgs;
@@ -14,10 +15,11 @@ use crate::binary;
 use crate::clock::{ms, now, pause_until, secs};
 use crate::cluster::view::{View, ask, view_of};
 use crate::cluster::{Cluster, Links, Setup};
-use crate::excuses::excuse;
+use crate::excuses::{excuse, excuse_the_unreachable};
 use crate::faults::{Planned, Striker, Struck, schedule};
 use crate::history::{Header, History, Writer};
-use crate::observer::{Observer, Office};
+use crate::http::Conn;
+use crate::observer::{Observed, Observer, Office};
 use crate::workload::{self, Crowd, Endpoint, Ground, Recorder};
 
 /// The file of a run's history.
@@ -60,6 +62,16 @@ impl RunError {
     }
 }
 
+/// Whose cluster a run was on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Owner {
+    /// The run started its nodes, and did all that was done to them.
+    Run,
+    /// Somebody else's, who may do to it what the run does not know of.
+    SomebodyElse,
+}
+
 /// What a run was.
 #[derive(Debug)]
 pub struct Run {
@@ -71,6 +83,8 @@ pub struct Run {
     pub offices: Vec<Office>,
     /// When clients found a node that they could not reach.
     pub unreachable_us: Vec<u64>,
+    /// Whose cluster it was.
+    pub owner: Owner,
     /// Whether every node served again after the last fault.
     pub recovered: bool,
     /// What nodes did that they must not, whatever clients saw.
@@ -106,7 +120,12 @@ fn on_our_own(args: &RunArgs, seed: u64, out: &Path) -> Result<Run, RunError> {
         address: cluster.client_address(node),
         link: cluster.client_link(node).cloned(),
     });
-    let place = Place { run: format!("chaos {seed}"), endpoints: endpoints.collect(), direct: addresses_of(&cluster) };
+    let place = Place {
+        owner: Owner::Run,
+        run: format!("chaos {seed}"),
+        endpoints: endpoints.collect(),
+        direct: addresses_of(&cluster),
+    };
     let work = Work::begin(args, seed, out, place)?;
     let planned = schedule(seed, secs(args.seconds), &args.kinds());
     let strikes = work.strike(&mut cluster, &planned);
@@ -126,6 +145,7 @@ fn elsewhere(args: &RunArgs, seed: u64, out: &Path) -> Result<Run, RunError> {
     let endpoints: BTreeMap<u64, SocketAddr> =
         args.endpoints.iter().map(|name| resolve(name)).collect::<Result<_, _>>()?;
     let place = Place {
+        owner: Owner::SomebodyElse,
         run: format!("chaos {seed}, process {}", std::process::id()),
         endpoints: endpoints
             .iter()
@@ -134,7 +154,10 @@ fn elsewhere(args: &RunArgs, seed: u64, out: &Path) -> Result<Run, RunError> {
         direct: endpoints.clone().into_iter().collect(),
     };
     let work = Work::begin(args, seed, out, place)?;
-    work.end(Strikes::default(), || endpoints.values().all(|address| view_of(*address, VIEW_WITHIN).is_some()))
+    // Whether a node that is down should be up, only its owner knows.
+    let is_down = |address| Conn::open(address).is_err();
+    let serves = |address| view_of(address, VIEW_WITHIN).is_some() || is_down(address);
+    work.end(Strikes::default(), || endpoints.values().all(|address| serves(*address)))
 }
 
 /// The address of an endpoint, and which node answers there.
@@ -156,6 +179,7 @@ struct Strikes {
 
 /// Where clients work.
 struct Place {
+    owner: Owner,
     /// What their lock names begin with.
     run: String,
     /// The nodes as they see them.
@@ -166,6 +190,7 @@ struct Place {
 
 /// Clients at work, and somebody who looks at the nodes meanwhile.
 struct Work {
+    owner: Owner,
     header: Header,
     until: Instant,
     origin: Instant,
@@ -176,7 +201,7 @@ struct Work {
 
 impl Work {
     fn begin(args: &RunArgs, seed: u64, out: &Path, place: Place) -> Result<Self, RunError> {
-        let Place { run, endpoints, direct } = place;
+        let Place { owner, run, endpoints, direct } = place;
         let nodes = u32::try_from(endpoints.len()).unwrap_or(u32::MAX);
         let header = Header { tick_ms: args.tick_ms, ..Header::new(seed, nodes) };
         let file =
@@ -187,7 +212,7 @@ impl Work {
         let crowd = Crowd { clients: args.clients, watchers: args.watchers };
         let ground = Arc::new(Ground::new(origin, run, seed, crowd, endpoints, Recorder::writing(file)));
         let clients = workload::start(&ground);
-        Ok(Self { header, until, origin, ground, observer, clients })
+        Ok(Self { owner, header, until, origin, ground, observer, clients })
     }
 
     fn strike(&self, cluster: &mut Cluster, planned: &[Planned]) -> Strikes {
@@ -205,7 +230,7 @@ impl Work {
             client.join().map_err(|_| RunError::io("a client panicked")(io::Error::other("see above")))?;
         }
         let recovered = is_recovered();
-        let (leaderless, offices) = self.observer.finish();
+        let Observed { leaderless, offices, unreachable } = self.observer.finish();
         let noted = self.ground.recorder.take();
         let mut history = History::new(self.header);
         noted.records.into_iter().for_each(|record| history.push(record));
@@ -213,6 +238,10 @@ impl Work {
         history.faults.sort_by_key(|fault| fault.begin_us);
         history.leaderless = leaderless;
         excuse(&mut history.calls, &struck);
-        Ok(Run { history, worked, offices, unreachable_us: noted.unreachable_us, recovered, broken })
+        if self.owner == Owner::SomebodyElse {
+            excuse_the_unreachable(&mut history.calls, &[&unreachable[..], &noted.unreachable].concat());
+        }
+        let unreachable_us = noted.unreachable.iter().map(|seen| seen.at_us).collect();
+        Ok(Run { history, worked, offices, unreachable_us, owner: self.owner, recovered, broken })
     }
 }

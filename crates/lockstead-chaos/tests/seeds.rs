@@ -9,6 +9,7 @@ use std::time::Duration;
 use lockstead_chaos::binary;
 use lockstead_chaos::clock::{now, secs};
 use lockstead_chaos::cluster::alone::Alone;
+use lockstead_chaos::cluster::{Cluster, Setup};
 
 const CHAOS: &str = env!("CARGO_BIN_EXE_lockstead-chaos");
 /// A planted mistake is found by then.
@@ -65,6 +66,22 @@ fn three_seeds_of_30_s_end_without_a_violation() {
         let (code, said) = chaos(&["--nodes", "3", "--seconds", "30", "--seed", seed]);
         assert_eq!(code, Some(0), "seed {seed}: {said}");
     }
+}
+
+#[test]
+fn a_run_on_a_cluster_that_runs_already_does_nothing_to_it() {
+    let _alone = alone();
+    let (binary, home) = (binary::build().expect("lockstead can be built"), tempfile::tempdir().expect("a directory"));
+    let mut cluster = Setup::new(3, binary, home.path().to_owned()).start().expect("nodes that start");
+    assert!(cluster.wait_until_ready(secs(60)));
+    let pids = |cluster: &Cluster| cluster.nodes().map(|node| node.pid().expect("a process")).collect::<Vec<_>>();
+    let before = pids(&cluster);
+    let endpoints: Vec<String> = cluster.nodes().map(|node| node.api_address.to_string()).collect();
+    let (code, said) = chaos(&["--endpoints", &endpoints.join(","), "--seconds", "5", "--seed", "1"]);
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("3 endpoints") && said.contains("faults (took effect / done): none"), "{said}");
+    assert_eq!(pids(&cluster), before);
+    assert!(cluster.ids().into_iter().all(|id| cluster.node_mut(id).is_running()));
 }
 
 #[test]

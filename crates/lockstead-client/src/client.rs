@@ -6,8 +6,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use hyper::{Method, StatusCode};
 use lockstead_api::{
-    ACQUIRE_PATH, AcquireAnswer, BACKUP_PATH, CLUSTER_PATH, ClusterAnswer, ErrorBody, ErrorCode, GET_PATH, GetAnswer, RELEASE_PATH,
-    RENEW_PATH, ReleaseBody, RenewAnswer, RenewBody, Secret,
+    ACQUIRE_PATH, AcquireAnswer, BACKUP_PATH, CLUSTER_PATH, ClusterAnswer, ErrorBody, ErrorCode, GET_PATH, GetAnswer,
+    RELEASE_PATH, RENEW_PATH, ReleaseBody, RenewAnswer, RenewBody, Secret,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;

@@ -51,10 +51,10 @@ impl Residue {
     /// What the lineage that goes on from this residue without any of its holds begins with. `fence_floor` is at least
     /// the highest fence that may have been issued; the first fence granted lies above it.
     ///
-    /// Lease time goes on, and nothing falls: a hold-off that has not run out speaks of the holders of an earlier
-    /// lineage and stays, and what they were granted at most is remembered for the next restore. Only the retired ids
-    /// begin anew: they belong to the old cluster id, whose nodes are refused by that alone, and the founders of the new
-    /// one may well bear the same numbers.
+    /// Lease time goes on, and what was granted at most is remembered for the next restore. A hold-off that has not run
+    /// out speaks of the holders of an earlier lineage, and stays unless the operator's own word says otherwise. The
+    /// retired ids begin anew: they belong to the old cluster id, whose nodes are refused by that alone, and the founders
+    /// of the new one may well bear the same numbers.
     ///
     /// # Errors
     /// [`FencesUsedUp`] if no fence up to 2^53 − 1 would be left.
@@ -63,19 +63,15 @@ impl Residue {
         if last_fence >= FENCE_MAX {
             return Err(FencesUsedUp(last_fence.0));
         }
-        let no_grant_before = match self.hold_off_ms(hold_off) {
-            Some(length_ms) => self.no_grant_before.max(self.time.plus_ms(length_ms)),
-            None => self.no_grant_before,
+        let no_grant_before = match hold_off {
+            HoldOff::HoldersAreDead => LeaseTime(0),
+            HoldOff::Length(length_ms) => self.time.plus_ms(length_ms),
+            HoldOff::Standard { ttl_max_ms } => {
+                let length_ms = self.ttl_max_ms.max(ttl_max_ms).saturating_add(self.delay_max_ms);
+                self.no_grant_before.max(self.time.plus_ms(length_ms))
+            }
         };
         Ok(Self { last_fence, no_grant_before, retired: BTreeSet::new(), ..self.clone() })
-    }
-
-    fn hold_off_ms(&self, hold_off: HoldOff) -> Option<u64> {
-        match hold_off {
-            HoldOff::HoldersAreDead => None,
-            HoldOff::Standard { ttl_max_ms } => Some(self.ttl_max_ms.max(ttl_max_ms).saturating_add(self.delay_max_ms)),
-            HoldOff::Length(length_ms) => Some(length_ms),
-        }
     }
 
     /// Takes note of a hold that was stated.
@@ -114,11 +110,12 @@ mod tests {
     }
 
     #[test]
-    fn a_hold_off_that_has_not_run_out_is_not_cut_short() {
-        assert_eq!(no_grant_before(HoldOff::Length(39)), 1_040);
-        assert_eq!(no_grant_before(HoldOff::HoldersAreDead), 1_040);
-        let never = Residue { no_grant_before: LeaseTime(0), ..residue() };
-        assert_eq!(never.reborn(Fence(0), HoldOff::HoldersAreDead).unwrap().no_grant_before, LeaseTime(0));
+    fn a_hold_off_that_has_not_run_out_is_cut_short_only_by_the_operators_own_word() {
+        let long = Residue { no_grant_before: LeaseTime(9_000), ..residue() };
+        let after = |hold_off| long.reborn(Fence(0), hold_off).unwrap().no_grant_before.0;
+        assert_eq!(after(HoldOff::Standard { ttl_max_ms: 0 }), 9_000);
+        assert_eq!(after(HoldOff::Length(39)), 1_039);
+        assert_eq!(after(HoldOff::HoldersAreDead), 0);
     }
 
     #[test]
@@ -141,7 +138,7 @@ mod tests {
     #[test]
     fn lease_time_and_what_was_granted_go_on_and_node_ids_begin_anew() {
         let reborn = residue().reborn(Fence(0), HoldOff::HoldersAreDead).unwrap();
-        assert_eq!(reborn, Residue { retired: BTreeSet::new(), ..residue() });
+        assert_eq!(reborn, Residue { retired: BTreeSet::new(), no_grant_before: LeaseTime(0), ..residue() });
         // The same backup restored from a restored cluster: still above, still as long.
         let again = reborn.reborn(Fence(600), HoldOff::Standard { ttl_max_ms: 0 }).unwrap();
         assert_eq!((again.last_fence, again.no_grant_before), (Fence(600), LeaseTime(1_073)));

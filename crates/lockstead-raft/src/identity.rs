@@ -106,6 +106,8 @@ struct Part {
     founder: bool,
     /// It joins as a voter and was not promoted yet.
     joining: bool,
+    /// Its log holds a membership, and so is never empty again.
+    has_log: bool,
     /// Checksum of the backup with which its lineage began, or is about to.
     #[serde(skip_serializing_if = "Option::is_none")]
     restored_from: Option<u32>,
@@ -120,7 +122,11 @@ impl Identity {
         make_data_dir(data_dir)?;
         let lock = lock(data_dir, node_id)?;
         let mut stored = read(data_dir, node_id)?;
-        make_home(&home_dir(data_dir, stored.home.as_deref()))?;
+        let home = home_dir(data_dir, stored.home.as_deref());
+        if !home.is_dir() {
+            return Err(OpenError::Damaged { file: home, why: "it is missing, with log and snapshots".to_owned() });
+        }
+        make_home(&home)?;
         stored.starts += 1;
         let file = data_dir.join(FILE);
         write(data_dir, &stored).map_err(|source| OpenError::Io { path: file.clone(), source })?;
@@ -270,6 +276,24 @@ impl Identity {
             return Ok(());
         }
         part.joining = joining;
+        self.keep(self.cluster_id(), *part)
+    }
+
+    /// Whether the log is known to hold a membership.
+    pub(crate) fn has_log(&self) -> bool {
+        self.part.lock().unwrap_or_else(PoisonError::into_inner).has_log
+    }
+
+    /// Says durably that the log holds a membership: from now on an empty one is damage. Blocks.
+    ///
+    /// # Errors
+    /// [`SetClusterError::Io`].
+    pub(crate) fn set_has_log(&self) -> Result<(), SetClusterError> {
+        let mut part = self.part.lock().unwrap_or_else(PoisonError::into_inner);
+        if part.has_log {
+            return Ok(());
+        }
+        part.has_log = true;
         self.keep(self.cluster_id(), *part)
     }
 

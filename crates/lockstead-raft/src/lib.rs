@@ -37,8 +37,8 @@ mod view;
 
 pub use backup::{Backup, BackupError, BackupMember};
 pub use config::ReplicaConfig;
-pub use members::{MemberChange, MemberError, MemberRefusal, MemberReply, MemberRequest, MembershipId, ToGo};
 pub use lineage::{Begun, LineageError, NewLineage};
+pub use members::{MemberChange, MemberError, MemberRefusal, MemberReply, MemberRequest, MembershipId, ToGo};
 pub use recover::{RecoverError, Recovered, recover};
 pub use replica::{BootstrapError, JoinAs, JoinError, NotReady, OpenError, Replica, Reply, StopReason, SubmitError};
 pub use restore::RestoreError;

@@ -162,8 +162,16 @@ impl Node<Host> {
         self.tasks.spawn(async move { stop.run_until_cancelled(finisher).await });
         let (node, stop) = (Arc::clone(self), self.stopping.clone());
         self.tasks.spawn(async move { stop.run_until_cancelled(node.announce_start()).await });
+        let (node, stop) = (Arc::clone(self), self.stopping.clone());
+        self.tasks.spawn(async move { stop.run_until_cancelled(node.note_first_membership()).await });
         let (counters, stop_reason) = (self.metrics.clone(), self.stop_reason.clone());
-        self.tasks.spawn(watch_raft(self.raft.clone(), self.machine.clone(), counters, stop_reason, self.stopping.clone()));
+        self.tasks.spawn(watch_raft(
+            self.raft.clone(),
+            self.machine.clone(),
+            counters,
+            stop_reason,
+            self.stopping.clone(),
+        ));
         self.tasks.spawn(self.compaction().run(self.stopping.clone()));
     }
 }
@@ -220,6 +228,19 @@ impl<P: Platform> Node<P> {
     /// A member that need not join (any more).
     pub(crate) fn is_initialised(&self) -> bool {
         self.knows_members() && !self.identity.is_joining()
+    }
+
+    /// Once the log holds a membership, the identity says so: an empty log is damage from then on.
+    async fn note_first_membership(&self) {
+        let mut metrics = self.raft.server_metrics();
+        while !self.knows_members() {
+            if metrics.changed().await.is_err() {
+                return;
+            }
+        }
+        if let Err(why) = self.keep(Identity::set_has_log).await {
+            stop(&self.stop_reason, StopReason::Storage(why.to_string()));
+        }
     }
 
     /// Its log or snapshot holds a membership.

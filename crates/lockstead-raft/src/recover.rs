@@ -15,7 +15,8 @@ use crate::OpenError;
 use crate::identity::{Identity, SetClusterError};
 use crate::lineage::{Begun, LineageError, NewLineage};
 use crate::platform::{Host, Platform as _};
-use crate::store::{LogStore, StateMachine, StoreMetrics, first_snapshot, write_first_snapshot};
+use crate::start::open_log;
+use crate::store::{StateMachine, StoreMetrics, first_snapshot, write_first_snapshot};
 use crate::types::Member;
 
 /// Why a node was not recovered. Nothing was changed.
@@ -101,7 +102,7 @@ pub async fn recover(data_dir: &Path, confirmed: ClusterId, lineage: NewLineage)
 /// The state after every entry of the log.
 async fn whole_state(identity: &Identity) -> Result<StateMachine, RecoverError> {
     let on_fault = |why: String| tracing::error!(why, "the old log cannot be written");
-    let log = LogStore::open(&identity.log_dir(), StoreMetrics::new(), Box::new(on_fault))?;
+    let log = open_log(identity, StoreMetrics::new(), Box::new(on_fault))?;
     let machine = StateMachine::open(&identity.snapshot_dir(), log, identity.cluster_cell())?;
     machine.apply_whole_log().await.map_err(RecoverError::Log)?;
     Ok(machine)

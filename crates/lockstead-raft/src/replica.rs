@@ -31,7 +31,7 @@ pub enum OpenError {
     },
     /// What was acknowledged is damaged or missing (exit 10).
     #[error(
-        "{file} is damaged: {why}. The way out: stop this node, remove it from the cluster, empty its directory and join it again under a new id"
+        "{file} is damaged: {why}. The way out: stop this node, remove it from the cluster, empty its directory and join it again under a new id; with no majority left, restore a backup or recover a survivor"
     )]
     Damaged {
         /// The file.

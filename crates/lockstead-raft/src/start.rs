@@ -17,7 +17,7 @@ use crate::peer::{Dialer, NodeCard, Position, Word};
 use crate::platform::Platform;
 use crate::replica::{OpenError, StopReason};
 use crate::standing::Standing;
-use crate::store::{LogStore, StateMachine};
+use crate::store::{LogStore, StateMachine, StoreMetrics};
 use crate::types::{Member, Raft, TypeConfig};
 
 /// A node's files, opened.
@@ -43,14 +43,28 @@ impl Files {
     fn open_blocking(
         data_dir: &Path,
         node_id: NodeId,
-        metrics: crate::store::StoreMetrics,
+        metrics: StoreMetrics,
         on_fault: Box<dyn FnOnce(String) + Send>,
     ) -> Result<Self, OpenError> {
         let identity = Identity::open(data_dir, node_id)?;
-        let log = LogStore::open(&identity.log_dir(), metrics, on_fault)?;
+        let log = open_log(&identity, metrics, on_fault)?;
         let machine = StateMachine::open(&identity.snapshot_dir(), log.clone(), identity.cluster_cell())?;
         Ok(Self { identity, log, machine })
     }
+}
+
+/// Opens the log of a node. A member has voted, or was called by a leader: an empty log has lost that.
+pub(crate) fn open_log(
+    identity: &Identity,
+    metrics: StoreMetrics,
+    on_fault: Box<dyn FnOnce(String) + Send>,
+) -> Result<LogStore, OpenError> {
+    let log = LogStore::open(&identity.log_dir(), metrics, on_fault)?;
+    if identity.has_log() && log.is_blank() {
+        let why = "it is empty, but this node has voted and acknowledged entries: its content was removed or lost";
+        return Err(OpenError::Damaged { file: identity.log_dir(), why: why.to_owned() });
+    }
+    Ok(log)
 }
 
 /// Who this process is, and what its disk holds as it starts.
@@ -78,12 +92,7 @@ fn split(value: u128) -> [u64; 2] {
     [half(0..8), half(8..16)]
 }
 
-pub(crate) fn dialer(
-    config: &ReplicaConfig,
-    identity: &Arc<Identity>,
-    card: NodeCard,
-    standing: &Standing,
-) -> Dialer {
+pub(crate) fn dialer(config: &ReplicaConfig, identity: &Arc<Identity>, card: NodeCard, standing: &Standing) -> Dialer {
     let (identity, standing) = (Arc::clone(identity), standing.clone());
     let (peer, api) = (config.advertise_peer.clone(), config.advertise_api.clone());
     let own = Member { peer, api, ..Member::default() };

@@ -22,10 +22,7 @@ pub trait Node: Clone + Send + Sync + 'static {
     fn read_stale(&self, lock: &LockKey) -> Result<Option<LockView>, SubmitError>;
 
     /// As [`Replica::change_members`].
-    fn change_members(
-        &self,
-        request: MemberRequest,
-    ) -> impl Future<Output = Result<MemberReply, MemberError>> + Send;
+    fn change_members(&self, request: MemberRequest) -> impl Future<Output = Result<MemberReply, MemberError>> + Send;
 
     /// As [`Replica::snapshot`]: dropping the future leaves what was begun going on.
     fn snapshot(&self, time_max: Duration) -> impl Future<Output = Result<SnapshotTaken, SnapshotError>> + Send;
@@ -64,10 +61,7 @@ impl Node for Replica {
         Self::read_stale(self, lock)
     }
 
-    fn change_members(
-        &self,
-        request: MemberRequest,
-    ) -> impl Future<Output = Result<MemberReply, MemberError>> + Send {
+    fn change_members(&self, request: MemberRequest) -> impl Future<Output = Result<MemberReply, MemberError>> + Send {
         Self::change_members(self, request)
     }
 

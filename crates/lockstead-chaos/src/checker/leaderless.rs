@@ -78,16 +78,7 @@ impl Timing {
 }
 
 fn merged(times: impl Iterator<Item = (u64, u64)>) -> Vec<Span> {
-    let mut sorted: Vec<Span> = times.map(|(begin_us, end_us)| Span { begin_us, end_us }).collect();
-    sorted.sort_by_key(|time| time.begin_us);
-    let mut merged: Vec<Span> = Vec::new();
-    for time in sorted {
-        match merged.last_mut() {
-            Some(last) if time.begin_us <= last.end_us => last.end_us = last.end_us.max(time.end_us),
-            _ => merged.push(time),
-        }
-    }
-    merged
+    Span::merged(times.map(|(begin_us, end_us)| Span { begin_us, end_us }).collect())
 }
 
 #[cfg(test)]

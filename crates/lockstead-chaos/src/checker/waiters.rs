@@ -45,7 +45,8 @@ fn waited_until_us(call: &Call) -> Option<u64> {
         Answer::Held { .. } => wait_ms,
         _ => return None,
     };
-    (waited_ms > 0 && call.excuse.is_none()).then(|| call.sent_us.saturating_add(waited_ms.saturating_mul(1_000)).min(received_us))
+    (waited_ms > 0 && call.excuse.is_none())
+        .then(|| call.sent_us.saturating_add(waited_ms.saturating_mul(1_000)).min(received_us))
 }
 
 fn idle(book: &Book<'_>, timing: &Timing) -> Vec<Idle> {

@@ -16,7 +16,7 @@ use crate::workload::{Endpoint, Endpoints};
 /// A call of the API that is not granted by then, however often it is repeated, is a fault that failed.
 const GRANTED_WITHIN: Duration = secs(20);
 /// For how long the API waits at a time for a node to be there, or to catch up.
-const WAIT_MS: u64 = 3_000;
+const WAIT_MS: u64 = 500;
 /// An answer comes by then, beyond the wait.
 const PATIENCE: Duration = secs(8);
 /// A change that was answered is shown by then.
@@ -62,12 +62,20 @@ pub(super) struct Operator<'a> {
     observer: &'a Observer,
     endpoints: &'a Endpoints,
     dice: Dice,
+    meanwhile: &'a mut dyn FnMut(),
     done: Done,
 }
 
 impl<'a> Operator<'a> {
-    pub(super) fn new(cluster: &'a mut Cluster, observer: &'a Observer, endpoints: &'a Endpoints, seed: u64) -> Self {
-        Self { cluster, observer, endpoints, dice: Dice::new(seed, 4), done: Done::default() }
+    /// One that does something else between its calls.
+    pub(super) fn new(
+        cluster: &'a mut Cluster,
+        observer: &'a Observer,
+        endpoints: &'a Endpoints,
+        seed: u64,
+        meanwhile: &'a mut dyn FnMut(),
+    ) -> Self {
+        Self { cluster, observer, endpoints, dice: Dice::new(seed, 4), meanwhile, done: Done::default() }
     }
 
     /// What was done, also if not all of it.
@@ -95,6 +103,7 @@ impl<'a> Operator<'a> {
                 self.grow_to(size)?;
                 self.shrink_to(size)
             }
+            Change::Lead(_) if self.cluster.size() < 2 => Err(io::Error::other("nobody else could lead")),
             Change::Lead(to) => self.transfer(to),
         }
     }
@@ -162,7 +171,10 @@ impl<'a> Operator<'a> {
     fn remove(&mut self, id: u64) -> io::Result<()> {
         self.is_leaving(id);
         self.is_gone(id)?;
-        let status = wait_for(ENDED_WITHIN, || self.cluster.node_mut(id).exit_status());
+        let status = wait_for(ENDED_WITHIN, || {
+            (self.meanwhile)();
+            self.cluster.node_mut(id).exit_status()
+        });
         self.cluster.forget(id);
         if status.and_then(|status| status.code()) != Some(REMOVED) {
             let ended = status.map_or("it ran on".to_owned(), |status| status.to_string());
@@ -217,6 +229,7 @@ impl<'a> Operator<'a> {
         let others: Vec<u64> = self.cluster.ids().into_iter().filter(|id| *id != not_at).collect();
         let mut last = "nobody to ask".to_owned();
         let granted = wait_for(GRANTED_WITHIN, || {
+            (self.meanwhile)();
             let address = self.cluster.node(*others.get(self.dice.index(others.len()))?).api_address;
             match Conn::open(address).and_then(|mut conn| conn.call(&bytes, within)) {
                 Ok(answer) if answer.status == 200 => return Some(answer),
@@ -230,8 +243,9 @@ impl<'a> Operator<'a> {
     }
 
     /// Waits until some other node shows this one as told: as a voter, as a learner.
-    fn must_show(&self, id: u64, otherwise: &str, is_so: impl Fn(bool, bool) -> bool) -> io::Result<()> {
+    fn must_show(&mut self, id: u64, otherwise: &str, is_so: impl Fn(bool, bool) -> bool) -> io::Result<()> {
         let shown = wait_for(SHOWN_WITHIN, || {
+            (self.meanwhile)();
             let others = self.cluster.nodes().filter(|node| node.id != id);
             let views = others.filter_map(|node| view_of(node.api_address, PATIENCE));
             views.into_iter().any(|view| is_so(view.voters.contains(&id), view.learners.contains(&id))).then_some(())

@@ -17,6 +17,8 @@ use crate::workload::Endpoints;
 
 /// A node that was asked to end and has not by then is killed.
 const END_WITHIN: Duration = secs(15);
+/// So late a fault still begins.
+const LATE: Duration = secs(1);
 /// A leader may just be chosen when a fault is to hit it.
 const LEADER_WITHIN: Duration = ms(800);
 
@@ -62,6 +64,8 @@ pub struct Striker<'a> {
     observer: &'a Observer,
     endpoints: &'a Endpoints,
     origin: Instant,
+    ongoing: Vec<Ongoing>,
+    done: Vec<Struck>,
     broken: Vec<String>,
 }
 
@@ -69,27 +73,31 @@ impl<'a> Striker<'a> {
     /// One that counts moments from `origin`, and tells clients which nodes come and go. The nodes end with the thread that
     /// has it.
     pub fn new(cluster: &'a mut Cluster, observer: &'a Observer, endpoints: &'a Endpoints, origin: Instant) -> Self {
-        Self { cluster, observer, endpoints, origin, broken: Vec::new() }
+        let (ongoing, done, broken) = (Vec::new(), Vec::new(), Vec::new());
+        Self { cluster, observer, endpoints, origin, ongoing, done, broken }
     }
 
     /// Does all that is planned, each at its time; afterwards everything that was done is undone.
     pub fn run(&mut self, planned: &[Planned]) -> Vec<Struck> {
         let mut coming = planned.iter().cloned().peekable();
-        let mut ongoing: Vec<Ongoing> = Vec::new();
-        let mut done = Vec::new();
         loop {
             let begin_ms = coming.peek().map_or(u64::MAX, |next| next.begin_ms);
-            let ending = (0..ongoing.len()).min_by_key(|at| ongoing[*at].struck.planned.end_ms());
+            let ending = (0..self.ongoing.len()).min_by_key(|at| self.ongoing[*at].struck.planned.end_ms());
             match ending {
-                Some(at) if ongoing[at].struck.planned.end_ms() <= begin_ms => {
-                    pause_until(self.origin + ms(ongoing[at].struck.planned.end_ms()));
-                    let ended = ongoing.swap_remove(at);
-                    done.push(self.end(ended));
+                Some(at) if self.ongoing[at].struck.planned.end_ms() <= begin_ms => {
+                    pause_until(self.origin + ms(self.ongoing[at].struck.planned.end_ms()));
+                    let ended = self.ongoing.swap_remove(at);
+                    let struck = self.end(ended);
+                    self.done.push(struck);
                 }
                 _ => {
-                    let Some(next) = coming.next() else { return done };
+                    let Some(next) = coming.next() else { return std::mem::take(&mut self.done) };
                     pause_until(self.origin + ms(next.begin_ms));
-                    ongoing.push(self.begin(next));
+                    // What a change of the members has kept waiting for too long would come in a calm time.
+                    if self.origin.elapsed() < ms(next.end_ms()) + LATE {
+                        let begun = self.begin(next);
+                        self.ongoing.push(begun);
+                    }
                 }
             }
         }
@@ -135,11 +143,7 @@ impl<'a> Striker<'a> {
         let Ongoing { mut struck, action, before } = ongoing;
         let undone = self.undo(&action);
         struck.note(undone);
-        for (link, deeds) in before {
-            struck.deeds += link.deeds().since(deeds);
-        }
-        struck.end_us = self.us();
-        struck
+        mend_all(struck, &action, before, self.origin)
     }
 
     /// The links that an action disturbs; those of nodes that were removed meanwhile are gone.
@@ -193,7 +197,11 @@ impl<'a> Striker<'a> {
     }
 
     fn change_members(&mut self, change: Change, struck: &mut Struck) -> io::Result<bool> {
-        let mut operator = Operator::new(self.cluster, self.observer, self.endpoints, struck.planned.seed);
+        // It takes its time, and what disturbs links meanwhile must not last for longer than it should.
+        let (ongoing, ended, origin) = (&mut self.ongoing, &mut self.done, self.origin);
+        let mut meanwhile = || mend_due(ongoing, ended, origin);
+        let seed = struck.planned.seed;
+        let mut operator = Operator::new(self.cluster, self.observer, self.endpoints, seed, &mut meanwhile);
         let changed = operator.carry_out(change);
         let done = operator.done();
         struck.processes = done.gone;
@@ -210,7 +218,7 @@ impl<'a> Striker<'a> {
                 ids.iter().try_for_each(|id| self.cluster.start_node(*id))?;
                 Ok(true)
             }
-            Action::Restart(_) | Action::Members(_) => Ok(true),
+            Action::Restart(_) | Action::Members(_) | Action::Peers(_) | Action::Client(..) => Ok(true),
             Action::Freeze(ids) => {
                 ids.iter().try_for_each(|id| self.cluster.node(*id).thaw())?;
                 Ok(true)
@@ -223,10 +231,6 @@ impl<'a> Striker<'a> {
                 }
                 self.cluster.start_node(*id)?;
                 Ok(status.is_some_and(|status| status.success()))
-            }
-            Action::Peers(_) | Action::Client(..) => {
-                self.links_of(action).iter().for_each(|link| mend(link, action.disturbance()));
-                Ok(true)
             }
         }
     }
@@ -241,6 +245,28 @@ impl Struck {
                 self.trouble = Some(error.to_string());
             }
         }
+    }
+}
+
+/// Ends what was done to links.
+fn mend_all(mut struck: Struck, action: &Action, links: Vec<(Arc<Proxy>, Deeds)>, origin: Instant) -> Struck {
+    for (link, _) in &links {
+        mend(link, action.disturbance());
+    }
+    for (link, before) in links {
+        struck.deeds += link.deeds().since(before);
+    }
+    struck.end_us = as_us(origin.elapsed());
+    struck
+}
+
+/// Ends what is due among the disturbances of links.
+fn mend_due(ongoing: &mut Vec<Ongoing>, done: &mut Vec<Struck>, origin: Instant) {
+    let is_due = |ongoing: &mut Ongoing| {
+        ongoing.action.disturbance().is_some() && origin.elapsed() >= ms(ongoing.struck.planned.end_ms())
+    };
+    for due in ongoing.extract_if(.., is_due) {
+        done.push(mend_all(due.struck, &due.action, due.before, origin));
     }
 }
 

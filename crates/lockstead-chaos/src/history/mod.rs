@@ -149,6 +149,21 @@ pub struct Write {
     pub accepted: bool,
 }
 
+impl Leaderless {
+    /// By their begin; those that overlap are one.
+    pub(crate) fn merged(mut times: Vec<Self>) -> Vec<Self> {
+        times.sort_by_key(|time| time.begin_us);
+        let mut merged: Vec<Self> = Vec::new();
+        for time in times {
+            match merged.last_mut() {
+                Some(last) if time.begin_us <= last.end_us => last.end_us = last.end_us.max(time.end_us),
+                _ => merged.push(time),
+            }
+        }
+        merged
+    }
+}
+
 impl History {
     /// An empty history.
     pub fn new(header: Header) -> Self {

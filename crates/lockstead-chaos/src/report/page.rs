@@ -24,10 +24,11 @@ pub fn page(run: &Run, summary: &Summary) -> String {
     html(format_args!("<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"));
     html(format_args!("<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"));
     html(format_args!(
-        "<title>Lockstead under faults, seed {}</title>\n<style>\n{STYLE}</style>\n</head>\n",
+        "<title>{}, seed {}</title>\n<style>\n{STYLE}</style>\n</head>\n",
+        summary.title(),
         summary.seed
     ));
-    html(format_args!("<body>\n<h1>Lockstead under faults</h1>\n{}", headline(summary)));
+    html(format_args!("<body>\n<h1>{}</h1>\n{}", summary.title(), headline(summary)));
     html(format_args!("<h2>What was done, and who led</h2>\n{}", timeline(run, summary)));
     html(format_args!("<h2>What became of the calls</h2>\n{}{}", legend(), outcomes(run)));
     html(format_args!("<h2>Latency, apart from waiting for a lock</h2>\n"));
@@ -53,7 +54,7 @@ fn headline(summary: &Summary) -> String {
     let all: u64 = summary.operations.values().flat_map(BTreeMap::values).sum();
     let faults: u64 = summary.faults.values().map(|count: &FaultCount| count.took_effect).sum();
     let figures = [
-        (format!("{} nodes", summary.nodes), format!("{:.0} s", summary.seconds)),
+        (format!("{} {}", summary.nodes, summary.nodes_are()), format!("{:.0} s", summary.seconds)),
         ("operations".to_owned(), all.to_string()),
         ("unknown outcomes".to_owned(), summary.unknown.to_string()),
         ("faults that took effect".to_owned(), faults.to_string()),
@@ -96,7 +97,8 @@ fn timeline(run: &Run, summary: &Summary) -> String {
         chart.area("leaderless", (begin, end), row(0), &format!("no leader, {:.2} s", end - begin));
     }
     chart.row_label(middle(1), "new leader");
-    for office in &run.offices {
+    // The first is the one that the run began with.
+    for office in run.offices.iter().skip(1) {
         let at = seconds_of(office.seen_us);
         let tip = format!("node {} leads in term {}, {at:.2} s", office.leader, office.term);
         chart.area("office", (at, at), row(1), &tip);

@@ -9,7 +9,7 @@ use super::figures::{self, FaultCount, Gaps, Latency};
 use crate::checker::{Report, Verdict};
 use crate::clock::as_us;
 use crate::history::{Answer, History};
-use crate::run::Run;
+use crate::run::{Owner, Run};
 
 /// What a run, or the check of a saved one, comes to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -49,8 +49,10 @@ pub struct Summary {
     pub repeat: String,
     /// What chance was made from.
     pub seed: u64,
-    /// How many nodes the cluster had.
+    /// How many nodes the cluster had, or how many of them clients were told of.
     pub nodes: u32,
+    /// Whose cluster it was.
+    pub owner: Owner,
     /// How long clients worked, in seconds.
     pub seconds: f64,
     /// How many calls of each operation had which outcome.
@@ -115,6 +117,7 @@ impl Summary {
             repeat,
             seed: header.seed,
             nodes: header.nodes,
+            owner: run.owner,
             seconds: run.worked.as_secs_f64(),
             operations: figures::operations(calls),
             unknown: calls.iter().filter(|call| matches!(call.answer, Answer::Unknown { .. })).count(),
@@ -133,6 +136,29 @@ impl Summary {
     }
 }
 
+impl Summary {
+    fn not_recovered(&self) -> &'static str {
+        match (self.owner, self.faults.is_empty()) {
+            (Owner::SomebodyElse, _) => "an endpoint took connections at the end, and did not say who it is",
+            (_, true) => "not every node served within 30 s after the end",
+            (_, false) => "not every node served again within 30 s after the last fault",
+        }
+    }
+
+    /// What clients worked on; of somebody else's cluster they may not know every node.
+    pub(super) fn nodes_are(&self) -> &'static str {
+        match self.owner {
+            Owner::Run => "nodes",
+            Owner::SomebodyElse => "endpoints",
+        }
+    }
+
+    /// What the run was about.
+    pub(super) fn title(&self) -> &'static str {
+        if self.faults.is_empty() { "Lockstead under load" } else { "Lockstead under faults" }
+    }
+}
+
 impl Display for Conclusion {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
@@ -143,15 +169,16 @@ impl Display for Conclusion {
     }
 }
 
-impl Display for Checked {
-    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+impl Checked {
+    /// Writes it out, with so many violations more that are no matter of the history.
+    fn write(&self, f: &mut Formatter<'_>, more: usize) -> fmt::Result {
         for violation in &self.violations {
             writeln!(f, "{violation}")?;
         }
         for lock in &self.undecided {
             writeln!(f, "undecided: lock {lock:?}")?;
         }
-        let (violations, undecided) = (self.violations.len(), self.undecided.len());
+        let (violations, undecided) = (self.violations.len() + more, self.undecided.len());
         writeln!(
             f,
             "checked: {} answers about {} locks, {} states, {:.1} s: {violations} violations, {undecided} undecided",
@@ -160,10 +187,16 @@ impl Display for Checked {
     }
 }
 
+impl Display for Checked {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        self.write(f, 0)
+    }
+}
+
 impl Display for Summary {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         let all: u64 = self.operations.values().flat_map(BTreeMap::values).sum();
-        writeln!(f, "{} nodes, {:.1} s, seed {}", self.nodes, self.seconds, self.seed)?;
+        writeln!(f, "{} {}, {:.1} s, seed {}", self.nodes, self.nodes_are(), self.seconds, self.seed)?;
         writeln!(f, "\noperations ({all}, {:.0} a second)", per_second(all, self.seconds))?;
         for (operation, outcomes) in &self.operations {
             let outcomes: Vec<String> = outcomes.iter().map(|(outcome, count)| format!("{outcome} {count}")).collect();
@@ -189,12 +222,13 @@ impl Display for Summary {
         writeln!(f, "\nelections {}", self.elections)?;
         writeln!(f, "without a leader: {count} times, {total_ms} ms in all, longest {longest_ms} ms")?;
         if !self.recovered {
-            writeln!(f, "NOT RECOVERED: not every node served again within 30 s after the last fault")?;
+            writeln!(f, "NOT RECOVERED: {}", self.not_recovered())?;
         }
         for broken in &self.broken {
             writeln!(f, "BROKEN: {broken}")?;
         }
-        write!(f, "\n{}", self.checked)?;
+        writeln!(f)?;
+        self.checked.write(f, self.broken.len() + usize::from(!self.recovered))?;
         writeln!(f, "verdict: {}", self.conclusion)?;
         write!(f, "again: {}", self.repeat)
     }
@@ -203,4 +237,55 @@ impl Display for Summary {
 #[expect(clippy::cast_precision_loss, reason = "a count of calls is far below 2^52")]
 fn per_second(count: u64, seconds: f64) -> f64 {
     count as f64 / seconds.max(0.001)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::page;
+    use super::*;
+    use crate::clock::secs;
+    use crate::history::{Fault, Header};
+    use crate::observer::Office;
+
+    fn run(owner: Owner) -> Run {
+        Run {
+            history: History::new(Header::new(7, 3)),
+            worked: secs(9),
+            offices: [(1, 1), (2, 3)].map(|(term, leader)| Office { seen_us: term * 1_000_000, term, leader }).into(),
+            unreachable_us: Vec::new(),
+            owner,
+            recovered: true,
+            broken: Vec::new(),
+        }
+    }
+
+    fn summary(run: &Run) -> Summary {
+        Summary::new(run, &Report::default(), String::new())
+    }
+
+    #[test]
+    fn what_nodes_did_wrong_is_counted_beside_the_verdict() {
+        let broken = vec!["node 1 ended with exit code 1".to_owned()];
+        let said = summary(&Run { recovered: false, broken, ..run(Owner::Run) }).to_string();
+        assert!(said.contains(" 2 violations") && said.contains("verdict: VIOLATION"), "{said}");
+        assert!(summary(&run(Owner::Run)).to_string().contains(" 0 violations"));
+    }
+
+    #[test]
+    fn a_run_without_faults_does_not_speak_of_any() {
+        let theirs = run(Owner::SomebodyElse);
+        let page_of = |run: &Run| page(run, &summary(run));
+        assert!(!page_of(&theirs).contains("under faults") && page_of(&theirs).contains("3 endpoints"));
+        let (kind, target, detail) = ("drop".to_owned(), String::new(), String::new());
+        let mut ours = run(Owner::Run);
+        ours.history.faults = vec![Fault { kind, target, begin_us: 1, end_us: 2, took_effect: true, detail }];
+        assert!(page_of(&ours).contains("under faults") && page_of(&ours).contains("3 nodes"));
+    }
+
+    #[test]
+    fn the_leader_that_a_run_begins_with_is_no_new_one() {
+        let run = run(Owner::Run);
+        let page = page(&run, &summary(&run));
+        assert!(page.contains("node 3 leads in term 2") && !page.contains("leads in term 1"));
+    }
 }

@@ -68,6 +68,9 @@ const ENDS: [(End, u64); 5] = [
     (End::Leave, 22),
 ];
 
+/// How often a client that will go away looks for an answer.
+const LOOK_EVERY: Duration = ms(1);
+
 fn weighed<T: Copy>(client: &mut Client, table: &[(T, u64)]) -> T {
     let mut left = client.dice.below(table.iter().map(|(_, weight)| weight).sum());
     for (item, weight) in table {
@@ -204,7 +207,7 @@ impl Waiting {
         let ask = Ask { at: client.node(), lock: lock.to_owned(), op, patience: Patience::Full };
         let ground = Arc::clone(&client.ground);
         let Ok(mut conn) = Conn::open(ask.at.address) else {
-            ground.recorder.note_unreachable(ground.us(now()));
+            ground.recorder.note_unreachable(ask.at.node, ground.us(now()));
             return None;
         };
         let sent = now();
@@ -213,10 +216,17 @@ impl Waiting {
         Some(Self { ground, ask, conn, sent })
     }
 
+    /// Waits until then, or until an answer begins to come: it is to be read at once, so that it counts as received when it was.
+    fn pause_until(&self, until: Instant) {
+        while !self.conn.has_bytes() && now() < until {
+            pause_until(until.min(now() + LOOK_EVERY));
+        }
+    }
+
     /// The answer, if it is there already; else the client goes away, by a reset or a close.
     fn receive_or_go(mut self, transport: &Transport, way: Way) -> Option<Hold> {
         if was_refused(&self.ask.at, &self.conn) {
-            self.ground.recorder.note_unreachable(self.ground.us(now()));
+            self.ground.recorder.note_unreachable(self.ask.at.node, self.ground.us(now()));
             return None;
         }
         if self.conn.has_bytes() {
@@ -249,7 +259,7 @@ impl Way {
 /// Waits, and goes away; if the answer was quicker, it is taken as any other.
 fn abandon(client: &mut Client, lock: &str) {
     let Some(waiting) = Waiting::send(client, lock) else { return };
-    client.pause(&(20..=600));
+    waiting.pause_until(now() + ms(client.dice.between(&(20..=600))));
     let way = Way::any(client);
     if let Some(hold) = waiting.receive_or_go(&client.transport, way) {
         keep(client, hold);
@@ -259,15 +269,56 @@ fn abandon(client: &mut Client, lock: &str) {
 /// Releases while another waits whose connection ends within milliseconds of it.
 fn release_to_the_gone(client: &mut Client, hold: &Hold, release: &Op) {
     let Some(waiting) = Waiting::send(client, &hold.lock) else { return };
-    client.pause(&(20..=200));
+    waiting.pause_until(now() + ms(client.dice.between(&(20..=200))));
     let (way, transport) = (Way::any(client), Transport::new(client.number));
     let goes_at = now() + Duration::from_micros(client.dice.between(&(0..=6_000)));
     let going = thread::spawn(move || {
-        pause_until(goes_at);
+        waiting.pause_until(goes_at);
         waiting.receive_or_go(&transport, way)
     });
     client.insist(&hold.lock, release);
     if let Ok(Some(hold)) = going.join() {
         keep(client, hold);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    use super::*;
+    use crate::clock::secs;
+    use crate::dice::Dice;
+    use crate::history::Record;
+    use crate::workload::{Crowd, Endpoint, Recorder};
+
+    /// A node that answers one request with these bytes.
+    fn answers_once(bytes: &'static [u8]) -> Endpoint {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            stream.read_exact(&mut [0]).unwrap();
+            stream.write_all(bytes).unwrap();
+            // Until the client has gone.
+            stream.read_to_end(&mut Vec::new())
+        });
+        Endpoint { node: 1, address, link: None }
+    }
+
+    #[test]
+    fn an_answer_that_comes_before_the_client_goes_is_received_when_it_comes() {
+        let endpoint = answers_once(b"HTTP/1.1 429 Too Many Requests\r\ncontent-length: 2\r\n\r\n{}");
+        let crowd = Crowd { clients: 1, watchers: 0 };
+        let ground = Ground::new(now(), "a".into(), 1, crowd, vec![endpoint], Recorder::default());
+        let mut client = Client::new(0, Dice::new(1, 1), Arc::new(ground));
+        let waiting = Waiting::send(&mut client, "a").unwrap();
+        waiting.pause_until(now() + secs(60));
+        assert!(waiting.receive_or_go(&client.transport, Way::Close).is_none());
+        let records = client.ground.recorder.take().records;
+        let [Record::Call(call)] = &records[..] else { panic!("{records:?}") };
+        assert!(matches!(call.answer, Answer::Refused { status: 429, .. }), "{call:?}");
+        assert!(call.received_us.unwrap() - call.sent_us < 30_000_000, "{call:?}");
     }
 }

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use crate::history::{Record, Writer};
+use crate::observer::Unreachable;
 
 /// All that the clients of a run noted.
 #[derive(Debug, Default)]
@@ -19,7 +20,7 @@ pub struct Noted {
     /// Calls and writes.
     pub records: Vec<Record>,
     /// When a client found a node that it could not connect to, so that nothing of its request went out.
-    pub unreachable_us: Vec<u64>,
+    pub unreachable: Vec<Unreachable>,
 }
 
 impl Recorder {
@@ -46,8 +47,9 @@ impl Recorder {
     }
 
     /// Notes that a node could not be reached.
-    pub fn note_unreachable(&self, at_us: u64) {
-        self.noted.lock().unwrap_or_else(PoisonError::into_inner).unreachable_us.push(at_us);
+    pub fn note_unreachable(&self, node: u64, at_us: u64) {
+        let unreachable = Unreachable { node, at_us };
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner).unreachable.push(unreachable);
     }
 
     /// How many calls were begun so far.

@@ -63,14 +63,14 @@ impl Transport {
         let kept = self.conns.remove(&endpoint.node).filter(Conn::is_idle);
         let is_fresh = kept.is_none();
         let Ok(mut conn) = kept.map_or_else(|| Conn::open(endpoint.address), Ok) else {
-            ground.recorder.note_unreachable(ground.us(now()));
+            ground.recorder.note_unreachable(endpoint.node, ground.us(now()));
             return None;
         };
         let sent = now();
         let result = conn.send(&bytes_of(&ask.lock, &ask.op));
         let result = result.and_then(|()| wait_for_answer(&mut conn, ground, ask, sent));
         if result.is_err() && is_fresh && was_refused(endpoint, &conn) {
-            ground.recorder.note_unreachable(ground.us(now()));
+            ground.recorder.note_unreachable(endpoint.node, ground.us(now()));
             return None;
         }
         if result.is_ok() {

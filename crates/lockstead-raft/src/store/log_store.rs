@@ -13,6 +13,7 @@ use tokio::sync::{Semaphore, oneshot};
 
 use super::StoreMetrics;
 use super::backlog::Backlog;
+use super::change::Witness;
 use super::disk::{Disk, SledDisk};
 use super::filler::Filler;
 use super::journal::{Journal, Layout, Medium, Segments};
@@ -116,6 +117,11 @@ impl LogStore {
     /// The first index that at most `bytes_max` bytes of entries follow; `None` if that is all of an unpurged log.
     pub(crate) fn index_before_last(&self, bytes_max: u64) -> Option<u64> {
         self.inner.shared.tail().index_before_last(bytes_max)
+    }
+
+    /// Nothing was ever written: no vote, no entry.
+    pub(crate) fn is_blank(&self) -> bool {
+        self.inner.shared.tail().witness() == Witness::default()
     }
 
     /// The last log id purged.

@@ -64,6 +64,11 @@ impl StateMachine {
     pub(crate) fn open(dir: &Path, log: LogStore, cluster: ClusterCell) -> Result<Self, OpenError> {
         let files = SnapshotFiles::open(dir, cluster)?;
         let snapshot = files.load(log.purged())?;
+        let label = snapshot.as_ref().and_then(|snapshot| snapshot.meta.last_log_id);
+        if log.is_blank() && label.is_some_and(|label| label.index() > 0) {
+            let why = "there is a snapshot of a log, and the log beside it is empty: it was removed or lost";
+            return Err(OpenError::Damaged { file: dir.to_owned(), why: why.to_owned() });
+        }
         let mut machine = Machine::default();
         if let Some(snapshot) = snapshot {
             let damaged = |why| OpenError::Damaged { file: dir.to_owned(), why };

@@ -18,18 +18,25 @@ use crate::{JoinAs, JoinError, Replica, ReplicaConfig, Reply, SubmitError};
 /// How long a test waits for something that takes a second on an idle machine.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// When the log is shortened.
+/// What goes into the log unasked, and when it is shortened.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LogLimits {
     pub(super) snapshot_entries: u64,
     pub(super) snapshot_bytes: u64,
     pub(super) snapshot_age_ms: u64,
     pub(super) tail_bytes_max: u64,
+    pub(super) tick_ms: u64,
 }
 
 impl Default for LogLimits {
     fn default() -> Self {
-        Self { snapshot_entries: 100_000, snapshot_bytes: 16 << 20, snapshot_age_ms: 600_000, tail_bytes_max: 64 << 20 }
+        Self {
+            snapshot_entries: 100_000,
+            snapshot_bytes: 16 << 20,
+            snapshot_age_ms: 600_000,
+            tail_bytes_max: 64 << 20,
+            tick_ms: 250,
+        }
     }
 }
 
@@ -106,7 +113,7 @@ impl Cluster {
             heartbeat_ms: 50,
             election_min_ms: 300,
             election_max_ms: 600,
-            tick_ms: 250,
+            tick_ms: self.limits.tick_ms,
             locks_max: 1_000,
             snapshot_entries: self.limits.snapshot_entries,
             snapshot_bytes: self.limits.snapshot_bytes,

@@ -10,8 +10,13 @@ use crate::store::{ENTRY_EXTRA_BYTES, Machine};
 use crate::{NotReady, SnapshotError, StopReason, SubmitError};
 
 /// So short that a few hundred entries need restating, snapshots and purges.
-const SHORT: LogLimits =
-    LogLimits { snapshot_entries: 40, snapshot_bytes: 4_096, snapshot_age_ms: 600_000, tail_bytes_max: 8_192 };
+const SHORT: LogLimits = LogLimits {
+    snapshot_entries: 40,
+    snapshot_bytes: 4_096,
+    snapshot_age_ms: 600_000,
+    tail_bytes_max: 8_192,
+    tick_ms: 250,
+};
 const AN_HOUR_MS: i64 = 3_600_000;
 
 /// Holds by their names.

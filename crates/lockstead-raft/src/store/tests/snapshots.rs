@@ -13,7 +13,7 @@ use super::{append, batch, blank, blanks, log_id, open};
 use crate::OpenError;
 use crate::identity::ClusterCell;
 use crate::store::{LogStore, Machine, StateMachine};
-use crate::types::{Entry, LogId, Snapshot, StoredMembership};
+use crate::types::{Entry, LogId, Snapshot, StoredMembership, Vote};
 
 const TOKEN: [u8; 16] = *b"secret-token-16b";
 
@@ -186,6 +186,7 @@ async fn an_installed_snapshot_replaces_everything_and_is_there_after_a_restart(
     let snapshot = leader.snapshot().await.unwrap();
 
     let mut follower = Node::new();
+    follower.log.save_vote(&Vote::new(1, 1)).await.unwrap();
     follower.apply(vec![membership(1, 0, &[1, 2]), facts(1, 1, vec![hold("b", 1)])]).await;
     follower.machine.install_snapshot(&snapshot.meta, snapshot.snapshot.clone()).await.unwrap();
     assert_eq!(follower.state(), leader.state());
@@ -193,6 +194,19 @@ async fn an_installed_snapshot_replaces_everything_and_is_there_after_a_restart(
     assert_eq!(follower.state(), leader.state());
     let current = follower.machine.get_current_snapshot().await.unwrap().unwrap();
     assert_eq!((current.meta, current.snapshot), (snapshot.meta, snapshot.snapshot));
+}
+
+#[tokio::test]
+async fn a_snapshot_beside_an_empty_log_is_damage() {
+    let mut node = Node::new();
+    node.commit(vec![membership(1, 0, &[1]), blank(1, 1)]).await;
+    node.snapshot().await.unwrap();
+    let Node { dir, log, machine } = node;
+    drop((log, machine));
+    std::fs::remove_dir_all(dir.path().join("log")).unwrap();
+    let log = open(&dir.path().join("log"));
+    let why = open_machine(dir.path(), &log, ClusterCell::default()).err().unwrap();
+    assert!(matches!(why, OpenError::Damaged { .. }), "{why}");
 }
 
 #[tokio::test]
