@@ -34,8 +34,9 @@ pub(super) fn accept_all(listener: &TcpListener, shared: &Arc<Shared>) {
             state.mode
         };
         let server = (mode != Mode::Cut).then(|| TcpStream::connect_timeout(&shared.target, secs(1)).ok()).flatten();
-        // A connection that could not be taken on ends as one that could not be made: by its drop.
-        if server.is_none_or(|server| relay(&client, &server, shared).is_err()) {
+        // A client that was gone before it was taken on went by a reset, and so it is passed on.
+        let relayed = server.map(|server| relay(&client, &server, shared).inspect_err(|_| reset(&server)));
+        if relayed.is_none_or(|relayed| relayed.is_err()) {
             if let Ok(from) = client.peer_addr() {
                 shared.state().refused.insert(from);
             }
