@@ -177,6 +177,7 @@ fn a_node_that_lagged_behind_the_purge_comes_back_knows_all_and_leads() {
         })
         .collect();
     cycle(&alive, 0, scaled_len(500, 20_000));
+    wait_until_out_of_reach(&cluster, lagging);
     for api in &alive {
         let taken = insist(&[*api], secs(60), Api::snapshot).must_be_ok();
         let (index, purged_to) = (taken.number("index"), taken.number("purged_to"));
@@ -198,6 +199,15 @@ fn a_node_that_lagged_behind_the_purge_comes_back_knows_all_and_leads() {
     for (waited, held) in all(waiters).iter().zip(&held) {
         assert!(waited.name == held.name && waited.fence > held.fence, "{waited:?} after {held:?}");
     }
+}
+
+/// For whom a leader reaches it keeps the log.
+fn wait_until_out_of_reach(cluster: &Cluster, id: u64) {
+    eventually(&format!("node {id} is out of reach"), secs(30), || {
+        let view = cluster.api(cluster.leader_among(&cluster.others(id))).cluster().ok()?;
+        let members = view.body["members"].as_array()?;
+        members.iter().any(|member| member["id"] == id && member["reachable"] == false).then_some(())
+    });
 }
 
 fn must_not_tell_of_the_living(cluster: &Cluster, dead: u64, held: &[Held]) {
