@@ -18,6 +18,7 @@
 //! lies in an earlier segment. A last group that the mark does not cover yet looks the same whether it was torn before its
 //! sync or damaged after it. The mark follows each group at once, and is synced with the next group or after
 //! [`super::writer::QUIET`]; a killed process loses none, a power cut only that of the last group.
+//! So does a new segment whose first page, header and mark in one, is damaged while it holds a single group.
 
 mod append;
 mod files;
