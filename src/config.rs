@@ -112,7 +112,8 @@ pub(crate) struct ServeOptions {
     /// more.
     #[arg(long, env = "LOCKSTEAD_TAIL_BYTES_MAX", value_name = "BYTES", allow_negative_numbers = true)]
     tail_bytes_max: Option<i64>,
-    /// Worker threads [default: the number of cores].
+    /// Worker threads [default: half of the cores, at least 1, at most 4]. More serve more requests at once, and make each
+    /// wait longer.
     #[arg(long, env = "LOCKSTEAD_WORKERS", value_name = "N", allow_negative_numbers = true)]
     workers: Option<i64>,
     /// For tests: dial node ID at ADDR instead of the address it advertises. Repeatable.

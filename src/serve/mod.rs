@@ -8,6 +8,8 @@ mod ready;
 mod restore;
 
 use std::future::pending;
+use std::num::NonZero;
+use std::thread::available_parallelism;
 use std::time::Duration;
 
 use lockstead_raft::{Replica, ReplicaConfig, StopReason};
@@ -40,11 +42,18 @@ pub(crate) fn run(options: Box<ServeOptions>) -> Result<Exit, Failure> {
 }
 
 fn runtime(workers: Option<usize>) -> Result<Runtime, Failure> {
-    let mut builder = Builder::new_multi_thread();
-    if let Some(workers) = workers {
-        builder.worker_threads(workers);
-    }
-    builder.enable_all().build().map_err(|error| Failure::new(Exit::Internal, error))
+    let cores = || available_parallelism().map_or(1, NonZero::get);
+    Builder::new_multi_thread()
+        .worker_threads(workers.unwrap_or_else(|| workers_for(cores())))
+        .enable_all()
+        .build()
+        .map_err(|error| Failure::new(Exit::Internal, error))
+}
+
+/// A commit is a chain of tasks that wake each other, and waking one on another core costs more than most of them do; the
+/// threads of the log need cores of their own.
+fn workers_for(cores: usize) -> usize {
+    (cores / 2).clamp(1, 4)
 }
 
 /// A node that runs and serves.
@@ -171,5 +180,15 @@ impl Node {
             tracing::warn!(%error, "the HTTP server ended with an error");
         }
         self.replica.shutdown().await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::workers_for;
+
+    #[test]
+    fn half_of_the_cores_serve_and_never_none() {
+        assert_eq!([1, 2, 4, 8, 64].map(workers_for), [1, 1, 2, 4, 4]);
     }
 }

@@ -126,7 +126,7 @@ pub(super) fn open_sled(dir: &Path) -> Result<sled::Db, OpenError> {
         .path(dir)
         // A leaf with values above a quarter of this would go to a blob file, which is never synced.
         .segment_size(8 << 20)
-        .cache_capacity(64 << 20)
+        .cache_capacity(16 << 20)
         // The thread behind it collects garbage too.
         .flush_every_ms(Some(500))
         .open()
