@@ -10,6 +10,7 @@ mod backup;
 mod basics;
 mod cut_off;
 mod failover;
+mod growth;
 mod herd;
 mod identity;
 mod limits;

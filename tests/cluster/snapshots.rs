@@ -10,12 +10,11 @@ use serde_json::json;
 use crate::harness::api::Api;
 use crate::harness::clock::{eventually, ms, now, pause_until, secs};
 use crate::harness::cluster::{Cluster, Setup};
-use crate::harness::gather::{all, client};
+use crate::harness::gather::{all, client, divided};
 use crate::harness::locker::{Held, acquire_at_last, insist, take_from_any};
 use crate::harness::scale::{scaled, scaled_len};
 
 const AN_HOUR_MS: u64 = 3_600_000;
-const CLIENTS: usize = 8;
 /// Bytes of what a hold of these tests takes in the log, its entry included, at most.
 const HOLD_BYTES_MAX: u64 = 200;
 /// Limits so low that a few thousand entries need restating, snapshots and purges.
@@ -27,16 +26,6 @@ fn short_logs(nodes: u64) -> Cluster {
     let (entries, bytes, tail) = (ENTRIES.to_string(), SNAPSHOT_BYTES.to_string(), TAIL_BYTES.to_string());
     let args = ["--snapshot-entries", &entries, "--snapshot-bytes", &bytes, "--tail-bytes-max", &tail];
     Setup::of(nodes).with_args(&args).start()
-}
-
-/// Splits work among clients and gathers what they bring back.
-fn divided<T: Send + 'static>(count: usize, work: impl Fn(usize) -> T + Send + Sync + 'static) -> Vec<T> {
-    let work = Arc::new(work);
-    let clients = (0..CLIENTS).map(|first| {
-        let work = Arc::clone(&work);
-        client(move || (first..count).step_by(CLIENTS).map(|number| work(number)).collect::<Vec<T>>())
-    });
-    all(clients.collect()).into_iter().flatten().collect()
 }
 
 /// Takes locks for an hour, with names and owners that nothing else is called.
