@@ -7,14 +7,14 @@ use clap::{Args, Parser, Subcommand};
 use lockstead_client::{Endpoint, Wait};
 
 use crate::config::ServeOptions;
-use crate::member::MemberCommand;
+use crate::member::{self, MemberCommand};
 use crate::{duration, lineage};
 
 const EXIT_CODES: &str = "\
 Exit codes: 0 done; 1 nothing held (get); 2 usage or a wrong request; 69 unreachable, no quorum or outcome unknown; \
 70 internal; 75 held, wait over or limit reached; 76 not the holder; 128+n ended by signal n.
 serve: 0 stopped; 2 configuration; 10 damaged data; 11 disk failure; 12 removed; 13 identity refused; \
-14 data directory in use; 70 internal.";
+14 data directory in use; 69 this host has no such address to listen on, or not yet; 70 internal.";
 
 /// A replicated consensus lock store: locks with TTLs and fencing tokens that outlive dead nodes.
 #[derive(Debug, Parser)]
@@ -78,12 +78,14 @@ Examples:
     /// Show, add, promote, demote, remove and move members, or hand leadership over.
     #[command(
         subcommand,
-        after_help = "Examples:
+        after_help = format!("{}
+
+Examples:
   lockstead member list
   lockstead member add 4 --peer 10.0.0.4:7501 --api 10.0.0.4:7401 --wait 1m
   lockstead member promote 4 --wait 1m
   lockstead member remove 2
-  lockstead member transfer 3"
+  lockstead member transfer 3", member::EXIT_CODES)
     )]
     Member(MemberCommand),
     /// Take a backup, or look into one. No held lock is in it.
@@ -157,7 +159,7 @@ pub(crate) struct RecoverArgs {
 /// How to reach a cluster.
 #[derive(Args, Clone, Debug)]
 pub(crate) struct Reach {
-    /// Nodes to ask, separated by commas; the leader is found through any of them.
+    /// Nodes of one cluster to ask, separated by commas; the leader is found through any of them.
     #[arg(
         long,
         env = "LOCKSTEAD_ENDPOINTS",
@@ -169,7 +171,7 @@ pub(crate) struct Reach {
     /// How long the call may take beyond its wait, all tries together.
     #[arg(long, value_name = "LENGTH", value_parser = duration::parse, default_value = "10s")]
     pub(crate) timeout: Duration,
-    /// Print the API's answer as it comes.
+    /// Print the API's answer as it comes; nothing if none came (exit code 69).
     #[arg(long)]
     pub(crate) json: bool,
 }

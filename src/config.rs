@@ -14,6 +14,7 @@ use serde::Deserialize;
 use tracing_subscriber::EnvFilter;
 
 use crate::exit::Failure;
+use crate::node_id;
 
 pub(crate) use check::NodeConfig;
 pub(crate) use restore::Restoring;
@@ -23,7 +24,8 @@ pub(crate) use restore::Restoring;
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct ServeOptions {
     /// This node's number, from 1, never used by another node of the cluster, not even a removed one. Required.
-    #[arg(long, env = "LOCKSTEAD_NODE_ID", value_name = "N", allow_negative_numbers = true)]
+    #[arg(long, env = "LOCKSTEAD_NODE_ID", value_name = "N", value_parser = node_id::parse_option,
+        allow_negative_numbers = true)]
     node_id: Option<i64>,
     /// Where the node keeps its data; made if missing. Required.
     #[arg(long, env = "LOCKSTEAD_DATA_DIR", value_name = "DIR")]
@@ -99,7 +101,7 @@ pub(crate) struct ServeOptions {
     /// snapshots.
     #[arg(long, env = "LOCKSTEAD_SNAPSHOT_ENTRIES", value_name = "N", allow_negative_numbers = true)]
     snapshot_entries: Option<i64>,
-    /// A snapshot is taken once so many bytes of log can go [default: 16777216]. More lets the log grow longer between
+    /// A snapshot is taken once so many bytes of log can go [default: 4194304]. More lets the log grow longer between
     /// snapshots, and keeps more of it for nodes that lag.
     #[arg(long, env = "LOCKSTEAD_SNAPSHOT_BYTES", value_name = "BYTES", allow_negative_numbers = true)]
     snapshot_bytes: Option<i64>,

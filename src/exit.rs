@@ -28,7 +28,8 @@ pub(crate) enum Exit {
     IdentityRefused,
     /// `serve`: another process uses the data directory.
     DirectoryInUse,
-    /// Nobody who could decide was reached, or it may or may not have taken effect (`EX_UNAVAILABLE`).
+    /// Nobody who could decide was reached, or it may or may not have taken effect; `serve`: this host does not have the
+    /// address to listen on, or not yet (`EX_UNAVAILABLE`).
     Unavailable,
     /// A fault of this program or of its surroundings (`EX_SOFTWARE`).
     Internal,
@@ -115,7 +116,7 @@ impl From<OpenError> for Failure {
             OpenError::InUse { .. } => Exit::DirectoryInUse,
             OpenError::Damaged { .. } => Exit::Damage,
             OpenError::OtherNode { .. } => Exit::IdentityRefused,
-            OpenError::Moved { .. } | OpenError::Plant { .. } => Exit::Usage,
+            OpenError::Newer { .. } | OpenError::Moved { .. } | OpenError::Plant { .. } => Exit::Usage,
             OpenError::Io { .. } => Exit::DiskFailure,
         };
         Self::new(exit, error)

@@ -12,6 +12,7 @@ mod get;
 mod lineage;
 mod logging;
 mod member;
+mod node_id;
 mod recover;
 mod release;
 mod renew;

@@ -1,15 +1,25 @@
 //! `lockstead member`: who belongs to the cluster, and who leads it.
 
+use std::time::Duration;
+
 use clap::{Args, Subcommand};
-use lockstead_client::api::{ErrorCode, MemberAnswer};
-use lockstead_client::{CallError, Endpoint, MemberChange, MemberTerms};
+use lockstead_client::api::{ErrorCode, MemberAnswer, MemberRole};
+use lockstead_client::{CallError, Client, Endpoint, MemberChange, MemberTerms};
 
 use crate::args::Reach;
 use crate::calls::{block_on, client, print, print_refusal, until_signal};
-use crate::duration;
 use crate::exit::{Exit, Failure, say};
-use crate::status;
 use crate::text::plain;
+use crate::{duration, node_id, status};
+
+/// Of `member` and all below it.
+pub(crate) const EXIT_CODES: &str = "\
+Exit codes: 0 done, or so already; 2 usage, or a wrong request: no such member, an id or address that is taken, another \
+cluster, another membership than --if-membership; 69 unreachable, no quorum or outcome unknown: repeat it; 75 refused for \
+now: a node that does not answer or has not caught up, a quorum that would be lost, another change in progress.";
+
+/// A change that waits for nothing.
+const NO_WAIT: Duration = Duration::ZERO;
 
 /// What is to be done. Each may be repeated: what is so already is a success that changes nothing.
 #[derive(Clone, Debug, Subcommand)]
@@ -17,16 +27,22 @@ pub(crate) enum MemberCommand {
     /// Show the members.
     List(ListArgs),
     /// Take a node in as a learner; it runs already, with an empty directory: lockstead serve --standby.
+    #[command(after_help = EXIT_CODES)]
     Add(AddArgs),
     /// Change where a member is reached; then start it there.
-    Move(AddArgs),
+    #[command(after_help = EXIT_CODES)]
+    Move(MoveArgs),
     /// Let a learner vote, once it has caught up.
-    Promote(OneArgs),
+    #[command(after_help = EXIT_CODES)]
+    Promote(PromoteArgs),
     /// Make a voter a learner.
+    #[command(after_help = EXIT_CODES)]
     Demote(OneArgs),
     /// End a node's membership for good: its id is never used again, and the node ends with exit code 12.
+    #[command(after_help = EXIT_CODES)]
     Remove(OneArgs),
     /// Hand leadership over.
+    #[command(after_help = EXIT_CODES)]
     Transfer(TransferArgs),
 }
 
@@ -38,15 +54,47 @@ pub(crate) struct ListArgs {
 
 #[derive(Args, Clone, Debug)]
 pub(crate) struct AddArgs {
-    /// The node's id, from 1.
-    #[arg(value_parser = node_id)]
+    /// The node's id, never used before.
+    #[arg(value_parser = node_id::parse)]
     id: u64,
+    #[command(flatten)]
+    addresses: AddressesArgs,
+    /// How long to wait for the node to be there, and to catch up.
+    #[arg(long, value_name = "LENGTH", value_parser = duration::parse, default_value = "10s")]
+    wait: Duration,
+    #[command(flatten)]
+    terms: TermsArgs,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct MoveArgs {
+    /// The node's id.
+    #[arg(value_parser = node_id::parse)]
+    id: u64,
+    #[command(flatten)]
+    addresses: AddressesArgs,
+    #[command(flatten)]
+    terms: TermsArgs,
+}
+
+#[derive(Args, Clone, Debug)]
+struct AddressesArgs {
     /// Where the other nodes reach it.
     #[arg(long, value_name = "HOST:PORT")]
     peer: Endpoint,
     /// Where clients reach it.
     #[arg(long, value_name = "HOST:PORT")]
     api: Endpoint,
+}
+
+#[derive(Args, Clone, Debug)]
+pub(crate) struct PromoteArgs {
+    /// The node's id.
+    #[arg(value_parser = node_id::parse)]
+    id: u64,
+    /// How long to wait for the node to catch up.
+    #[arg(long, value_name = "LENGTH", value_parser = duration::parse, default_value = "10s")]
+    wait: Duration,
     #[command(flatten)]
     terms: TermsArgs,
 }
@@ -54,7 +102,7 @@ pub(crate) struct AddArgs {
 #[derive(Args, Clone, Debug)]
 pub(crate) struct OneArgs {
     /// The node's id.
-    #[arg(value_parser = node_id)]
+    #[arg(value_parser = node_id::parse)]
     id: u64,
     #[command(flatten)]
     terms: TermsArgs,
@@ -63,7 +111,7 @@ pub(crate) struct OneArgs {
 #[derive(Args, Clone, Debug)]
 pub(crate) struct TransferArgs {
     /// Who is to lead [default: whoever is best, but not the one that leads].
-    #[arg(value_parser = node_id)]
+    #[arg(value_parser = node_id::parse)]
     to: Option<u64>,
     #[command(flatten)]
     terms: TermsArgs,
@@ -71,10 +119,7 @@ pub(crate) struct TransferArgs {
 
 #[derive(Args, Clone, Debug)]
 struct TermsArgs {
-    /// How long to wait for the node to be there, or to catch up.
-    #[arg(long, value_name = "LENGTH", value_parser = duration::parse, default_value = "10s")]
-    wait: std::time::Duration,
-    /// Only if the membership is still this one, as `member list` shows it.
+    /// Only if the membership is still this one, as `status` and `member list` show it.
     #[arg(long, value_name = "ID")]
     if_membership: Option<String>,
     /// Do it although the quorum would be lost; the cluster's id, to be sure that it is the right one.
@@ -84,42 +129,36 @@ struct TermsArgs {
     reach: Reach,
 }
 
-fn node_id(text: &str) -> Result<u64, String> {
-    let plain = text.bytes().all(|byte| byte.is_ascii_digit());
-    let id = text.parse().ok().filter(|id| plain && (1..=lockstead_client::api::NODE_ID_MAX).contains(id));
-    id.ok_or_else(|| "a number from 1 on is needed".to_owned())
-}
-
 /// Runs the command.
 pub(crate) fn run(command: MemberCommand) -> Result<Exit, Failure> {
     match command {
         MemberCommand::List(args) => status::show(&args.reach, status::members),
-        MemberCommand::Add(AddArgs { id, peer, api, terms }) => {
+        MemberCommand::Add(AddArgs { id, addresses: AddressesArgs { peer, api }, wait, terms }) => {
             let (peer, api) = (peer.authority().to_owned(), api.authority().to_owned());
-            change(MemberChange::Add { id, peer, api }, format!("node {id} is a learner"), terms)
+            change(MemberChange::Add { id, peer, api }, format!("node {id} is a learner"), wait, terms)
         }
-        MemberCommand::Move(AddArgs { id, peer, api, terms }) => {
+        MemberCommand::Move(MoveArgs { id, addresses: AddressesArgs { peer, api }, terms }) => {
             let done = format!("node {id} is reached at {} and {} (peers)", api.authority(), peer.authority());
             let (peer, api) = (peer.authority().to_owned(), api.authority().to_owned());
-            change(MemberChange::Move { id, peer, api }, done, terms)
+            change(MemberChange::Move { id, peer, api }, done, NO_WAIT, terms)
         }
-        MemberCommand::Promote(OneArgs { id, terms }) => {
-            change(MemberChange::Promote(id), format!("node {id} votes"), terms)
+        MemberCommand::Promote(PromoteArgs { id, wait, terms }) => {
+            change(MemberChange::Promote(id), format!("node {id} votes"), wait, terms)
         }
         MemberCommand::Demote(OneArgs { id, terms }) => {
-            change(MemberChange::Demote(id), format!("node {id} is a learner"), terms)
+            change(MemberChange::Demote(id), format!("node {id} is a learner"), NO_WAIT, terms)
         }
         MemberCommand::Remove(OneArgs { id, terms }) => {
-            change(MemberChange::Remove(id), format!("node {id} is removed"), terms)
+            change(MemberChange::Remove(id), format!("node {id} is removed"), NO_WAIT, terms)
         }
         MemberCommand::Transfer(TransferArgs { to, terms }) => {
-            change(MemberChange::Lead(to), "leadership was handed over".to_owned(), terms)
+            change(MemberChange::Lead(to), "leadership was handed over".to_owned(), NO_WAIT, terms)
         }
     }
 }
 
-fn change(change: MemberChange, done: String, args: TermsArgs) -> Result<Exit, Failure> {
-    let TermsArgs { wait, if_membership, force, reach } = args;
+fn change(change: MemberChange, done: String, wait: Duration, args: TermsArgs) -> Result<Exit, Failure> {
+    let TermsArgs { if_membership, force, reach } = args;
     let terms = MemberTerms { wait, membership: if_membership, force };
     block_on(async move {
         let client = client(&reach);
@@ -134,9 +173,23 @@ fn change(change: MemberChange, done: String, args: TermsArgs) -> Result<Exit, F
         if reach.json {
             print(&reply.body)?;
         } else {
+            let done = match change {
+                MemberChange::Add { id, .. } if !reply.outcome.changed => what_it_is(&client, id).await.unwrap_or(done),
+                _ => done,
+            };
             print(line(&reply.outcome, &done).as_bytes())?;
         }
         Ok(Exit::Done)
+    })
+}
+
+/// A member that was to be added may have its vote already.
+async fn what_it_is(client: &Client, id: u64) -> Option<String> {
+    let cluster = client.cluster().await.ok()?.outcome;
+    let member = cluster.members.iter().find(|member| member.id == id)?;
+    Some(match member.role {
+        MemberRole::Leader | MemberRole::Follower => format!("node {id} is a voter"),
+        MemberRole::Learner => format!("node {id} is a learner"),
     })
 }
 
@@ -183,13 +236,5 @@ mod tests {
             line(&answer, "node 4 is a learner"),
             "node 4 is a learner (it was so already), 5 entries (about 600 bytes) to go; leader node 2, membership 3-17"
         );
-    }
-
-    #[test]
-    fn ids_are_plain_numbers_from_one_on() {
-        assert_eq!(node_id("4"), Ok(4));
-        for text in ["0", "+4", "-4", "four", "", "9007199254740992"] {
-            assert!(node_id(text).is_err(), "{text}");
-        }
     }
 }

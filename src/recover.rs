@@ -17,7 +17,7 @@ pub(crate) fn run(args: &RecoverArgs) -> Result<Exit, Failure> {
     guard::end_process_on_panic();
     block_on(async {
         let recovering = lockstead_raft::recover(&args.data_dir, confirmed, new_lineage(args));
-        let recovered = guard::while_opening(recovering).await.map_err(failure)?;
+        let recovered = guard::while_opening(&args.data_dir, recovering).await.map_err(failure)?;
         print(description(&recovered).as_bytes())?;
         Ok(Exit::Done)
     })

@@ -48,6 +48,7 @@ fn description(cluster: &ClusterAnswer) -> String {
     let facts = [
         ("cluster", format!("{}, as node {} sees it", plain(cluster_id), cluster.node_id)),
         ("leader", format!("{}, term {}", leader(cluster), cluster.term)),
+        ("membership", cluster.membership.as_deref().map_or_else(|| "none known".to_owned(), plain)),
         ("health", health(cluster)),
         ("held", format!("{} records, lease time {}", cluster.live_records, length_ms(cluster.lease_ms))),
         ("log", format!("applied {} of {}, {} kept", cluster.applied, cluster.last_log, tail(cluster))),
@@ -79,17 +80,35 @@ fn leader(cluster: &ClusterAnswer) -> String {
 /// The one line that an operator looks for first.
 fn health(cluster: &ClusterAnswer) -> String {
     let silent: Vec<_> = cluster.members.iter().filter(|member| member.reachable == Some(false)).collect();
-    let names: Vec<_> = silent.iter().map(|member| format!("node {}", member.id)).collect();
+    let does_not_answer = does_not_answer(&silent.iter().map(|member| member.id).collect::<Vec<_>>());
     let tolerates = match cluster.failures_tolerated {
         0 => "tolerates no failure".to_owned(),
         1 => "tolerates 1 failed voter".to_owned(),
         more => format!("tolerates {more} failed voters"),
     };
-    match (cluster.leader, names.is_empty()) {
-        (None, _) => "NO LEADER: nothing is granted or renewed".to_owned(),
-        (Some(_), true) => tolerates,
-        (Some(_), false) => format!("{} DOES NOT ANSWER; with all nodes up the cluster {tolerates}", names.join(", ")),
+    match (cluster.leader, has_quorum(cluster), does_not_answer) {
+        (None, ..) => "NO LEADER: nothing is granted or renewed".to_owned(),
+        (Some(_), false, silent) => format!("NO QUORUM: nothing is granted or renewed; {}", silent.unwrap_or_default()),
+        (Some(_), true, None) => tolerates,
+        (Some(_), true, Some(silent)) => format!("{silent}; beside that the cluster {tolerates}"),
     }
+}
+
+/// Whether more than half of the voters answer, as far as the answering node knows: only the leader does.
+fn has_quorum(cluster: &ClusterAnswer) -> bool {
+    let voters: Vec<_> = cluster.members.iter().filter(|member| member.role != MemberRole::Learner).collect();
+    let silent = voters.iter().filter(|voter| voter.reachable == Some(false)).count();
+    silent == 0 || silent * 2 < voters.len()
+}
+
+fn does_not_answer(ids: &[u64]) -> Option<String> {
+    let (last, others) = ids.split_last()?;
+    let others: Vec<_> = others.iter().map(u64::to_string).collect();
+    Some(if others.is_empty() {
+        format!("node {last} DOES NOT ANSWER")
+    } else {
+        format!("nodes {} and {last} DO NOT ANSWER", others.join(", "))
+    })
 }
 
 fn tail(cluster: &ClusterAnswer) -> String {
@@ -158,10 +177,18 @@ mod tests {
     }
 
     #[test]
+    fn silent_nodes_are_named_in_a_sentence() {
+        let expected = ["node 2 DOES NOT ANSWER", "nodes 2 and 3 DO NOT ANSWER", "nodes 2, 3 and 4 DO NOT ANSWER"];
+        let said = [&[2][..], &[2, 3], &[2, 3, 4]].map(|ids| does_not_answer(ids).unwrap());
+        assert_eq!(said, expected);
+        assert_eq!(does_not_answer(&[]), None);
+    }
+
+    #[test]
     fn the_state_of_a_cluster_is_read_at_a_glance() {
         let mut cluster: ClusterAnswer = serde_json::from_str(
             r#"{"cluster_id":"c","node_id":1,"peer":"h1:2","bootstrapping":false,"leader":1,"term":3,"last_log":9,
-            "committed":9,"applied":9,"lease_ms":61000,"failures_tolerated":1,"snapshot":null,
+            "committed":9,"applied":9,"lease_ms":61000,"failures_tolerated":0,"snapshot":null,
             "tail":{"entries":9,"bytes":900},"live_records":2,"disk_bytes":20480,"membership":"3-7","members":[
             {"id":1,"role":"leader","api":"h1:1","peer":"h1:2","incarnation":"i","version":"0.1.0","reachable":true,
              "last_contact_ms":0,"matched":9,"lag":0},
@@ -172,7 +199,8 @@ mod tests {
         let expected = "\
 cluster   c, as node 1 sees it
 leader    node 1, term 3
-health    node 2 DOES NOT ANSWER; with all nodes up the cluster tolerates 1 failed voter
+membership 3-7
+health    NO QUORUM: nothing is granted or renewed; node 2 DOES NOT ANSWER
 held      2 records, lease time 1m 1s
 log       applied 9 of 9, 9 entries (900 B) kept
 snapshot  none
@@ -183,6 +211,8 @@ node  role      reachable     matched  lag  api   peer  version
 2     follower  no, for 1m 1s  4        5    h2:1  h2:2  0.1.0";
         let normal = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
         assert_eq!(normal(&description(&cluster)), normal(expected));
+        cluster.members[1].role = MemberRole::Learner;
+        assert_eq!(health(&cluster), "node 2 DOES NOT ANSWER; beside that the cluster tolerates no failure");
         cluster.leader = None;
         assert!(description(&cluster).contains("NO LEADER"));
         assert!(members(&cluster).starts_with("membership 3-7, leader none known\n"));

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use lockstead_client::Endpoint;
+use lockstead_client::api::is_every_address;
 use lockstead_raft::JoinAs;
 use tracing_subscriber::EnvFilter;
 
@@ -64,6 +65,9 @@ pub(crate) struct LogLimits {
 pub(super) fn checked(options: &ServeOptions) -> Result<(NodeConfig, LogConfig), String> {
     let listen = listen("listen", options.listen.as_deref(), LISTEN, options)?;
     let peer_listen = self::listen("peer_listen", options.peer_listen.as_deref(), PEER_LISTEN, options)?;
+    if listen == peer_listen && listen.port() != 0 {
+        return Err(format!("{}: {listen} is where clients are served; another port is needed", named("peer_listen")));
+    }
     let ttl_max_ms = whole("ttl_max_ms", options.ttl_max_ms.unwrap_or(DAY_MS), 30_000..=30 * DAY_MS)?;
     let node = NodeConfig {
         node_id: whole("node_id", required("node_id", options.node_id)?, 1..=NODE_ID_MAX)?,
@@ -107,7 +111,7 @@ fn timing(options: &ServeOptions) -> Result<Timing, String> {
 fn log_limits(options: &ServeOptions) -> Result<LogLimits, String> {
     Ok(LogLimits {
         snapshot_entries: whole("snapshot_entries", options.snapshot_entries.unwrap_or(100_000), 10..=100_000_000)?,
-        snapshot_bytes: whole("snapshot_bytes", options.snapshot_bytes.unwrap_or(16 << 20), 4_096..=TIB)?,
+        snapshot_bytes: whole("snapshot_bytes", options.snapshot_bytes.unwrap_or(4 << 20), 4_096..=TIB)?,
         snapshot_age_ms: whole("snapshot_age_ms", options.snapshot_age_ms.unwrap_or(600_000), 100..=30 * DAY_MS)?,
         tail_bytes_max: whole("tail_bytes_max", options.tail_bytes_max.unwrap_or(64 << 20), 4_096..=TIB)?,
     })
@@ -149,12 +153,20 @@ fn listen(field: &str, said: Option<&str>, default: &str, options: &ServeOptions
 
 fn advertised(field: &str, said: Option<&str>, listen: SocketAddr) -> Result<Option<String>, String> {
     match said {
-        Some(said) => Ok(Some(endpoint(field, said)?.authority().to_owned())),
+        Some(said) => Ok(Some(reachable(field, said)?.authority().to_owned())),
         None if listen.ip().is_unspecified() => {
             Err(format!("{}: required, because nobody can be reached at {listen}", named(field)))
         }
         None => Ok(None),
     }
+}
+
+fn reachable(field: &str, said: &str) -> Result<Endpoint, String> {
+    let endpoint = endpoint(field, said)?;
+    if is_every_address(endpoint.host()) {
+        return Err(format!("{}: nobody can be reached at {said}; allowed: HOST:PORT of this host", named(field)));
+    }
+    Ok(endpoint)
 }
 
 fn log(options: &ServeOptions) -> Result<LogConfig, String> {
@@ -173,7 +185,8 @@ fn peer_route(text: &str) -> Result<(u64, String), String> {
 }
 
 fn endpoint(field: &str, text: &str) -> Result<Endpoint, String> {
-    Endpoint::from_str(text).map_err(|error| format!("{}: {text:?}: {}; allowed: HOST:PORT", named(field), error.why))
+    Endpoint::from_str(text)
+        .map_err(|error| format!("{}: {text:?}: {}; allowed: HOST:PORT, port 1 to 65535", named(field), error.why))
 }
 
 fn required<T>(field: &str, said: Option<T>) -> Result<T, String> {

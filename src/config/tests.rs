@@ -103,6 +103,13 @@ fn an_address_that_is_not_loopback_needs_consent_and_a_way_back() {
     check_refused(&["--peer-listen", "[::]:1", "--allow-unauthenticated"], &["advertise_peer", "required"]);
     let line = ["--listen", "0.0.0.0:1", "--allow-unauthenticated", "--advertise", "http://me:1"];
     assert_eq!(load(&line).unwrap().advertise.as_deref(), Some("me:1"));
+    for nowhere in ["0.0.0.0:1", "[::]:1"] {
+        check_refused(&["--advertise", nowhere], &["advertise", "nobody can be reached", "HOST:PORT"]);
+        check_refused(&["--advertise-peer", nowhere], &["advertise_peer", "nobody can be reached", "HOST:PORT"]);
+    }
+    for no_port in ["me:0", "me:65536", "me"] {
+        check_refused(&["--advertise-peer", no_port], &["advertise_peer", "port 1 to 65535"]);
+    }
 }
 
 #[test]
@@ -147,6 +154,13 @@ fn what_is_said_about_a_restore_must_fit_together() {
     assert_eq!(restoring.lineage.hold_off, lockstead_core::HoldOff::Length(60_000));
     let no_backup = file("something else");
     check_refused(&["--bootstrap", "--restore", no_backup.path().to_str().unwrap()], &["restore", "no backup"]);
+}
+
+#[test]
+fn clients_and_peers_need_two_addresses() {
+    let twice = ["--listen", "127.0.0.1:7001", "--peer-listen", "127.0.0.1:7001"];
+    check_refused(&twice, &["peer_listen", "127.0.0.1:7001", "another port"]);
+    assert!(load(&["--listen", "127.0.0.1:0", "--peer-listen", "127.0.0.1:0"]).is_ok(), "any two free ports");
 }
 
 #[test]

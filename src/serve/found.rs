@@ -37,7 +37,21 @@ pub(super) async fn found(replica: &Replica, node_id: u64) -> Result<(), Failure
     Ok(())
 }
 
-/// Waits until every other address has said that it belongs to no cluster.
+/// Says so if nobody is there to be asked.
+pub(super) fn warn_if_nobody_is_asked(others: &[Endpoint]) {
+    if others.is_empty() {
+        say(&asks_nobody("anybody"));
+    }
+}
+
+fn asks_nobody(whom: &str) -> String {
+    format!(
+        "founding a cluster without asking {whom}: if this is a first node that lost its data, stop it and start it with \
+         --join, naming the others"
+    )
+}
+
+/// Waits until every other address has said that it belongs to no cluster; says so if all are this very node.
 pub(super) async fn ask_everybody(
     replica: &Replica,
     node_id: u64,
@@ -45,19 +59,17 @@ pub(super) async fn ask_everybody(
     others: &[Endpoint],
 ) -> Result<(), Failure> {
     replica.announce_bootstrap();
-    if others.is_empty() {
-        say(
-            "founding a cluster without asking anybody: if this is a first node that lost its data, stop it and start \
-             it with --join, naming the others",
-        );
-    }
     let client = Client::new(others.to_vec(), ClientConfig { timeout: ASK });
     loop {
+        let mut own = 0;
         for other in others {
-            until_empty(&client, other, node_id, &addresses.peer).await?;
+            own += usize::from(until_empty(&client, other, node_id, &addresses.peer).await? == Says::Myself);
         }
         // The first of them may have joined another cluster while the last was waited for.
         if all_empty(&client, others, node_id, &addresses.peer).await? {
+            if own > 0 && own == others.len() {
+                say(&asks_nobody("anybody but itself"));
+            }
             return Ok(());
         }
     }
@@ -83,7 +95,7 @@ async fn ask(client: &Client, other: &Endpoint, node_id: u64, peer: &str) -> Say
 }
 
 /// Asks one address until it says that it belongs to no cluster; one line per change of what it says.
-async fn until_empty(client: &Client, other: &Endpoint, node_id: u64, peer: &str) -> Result<(), Failure> {
+async fn until_empty(client: &Client, other: &Endpoint, node_id: u64, peer: &str) -> Result<Says, Failure> {
     let mut last = None;
     loop {
         let says = ask(client, other, node_id, peer).await;
@@ -91,7 +103,7 @@ async fn until_empty(client: &Client, other: &Endpoint, node_id: u64, peer: &str
             tell(other, &says);
         }
         match says {
-            Says::Empty | Says::Myself => return Ok(()),
+            Says::Empty | Says::Myself => return Ok(says),
             Says::Member(_) | Says::FoundsToo => return Err(refusal(other, &says)),
             Says::Nothing(_) => last = Some(says),
         }

@@ -8,7 +8,10 @@ mod ready;
 mod restore;
 
 use std::future::pending;
+use std::io::ErrorKind;
+use std::net::SocketAddr;
 use std::num::NonZero;
+use std::path::Path;
 use std::thread::available_parallelism;
 use std::time::Duration;
 
@@ -93,13 +96,15 @@ struct Addresses {
 }
 
 async fn start(config: &NodeConfig) -> Result<(Node, Addresses), Failure> {
-    let api_listener = bind("listen", config.listen).await?;
-    let peer_listener = bind("peer_listen", config.peer_listen).await?;
+    let api_listener = bind("listen", config.listen, &config.data_dir).await?;
+    let peer_listener = bind("peer_listen", config.peer_listen, &config.data_dir).await?;
     let addresses = Addresses {
         api: advertised(config.advertise.as_deref(), &api_listener)?,
         peer: advertised(config.advertise_peer.as_deref(), &peer_listener)?,
     };
-    let replica = guard::while_opening(Replica::open(replica_config(config, &addresses), peer_listener)).await?;
+    let replica =
+        guard::while_opening(&config.data_dir, Replica::open(replica_config(config, &addresses), peer_listener))
+            .await?;
     let stop_serving = CancellationToken::new();
     let server_config = ServerConfig { ttl_ms_max: config.ttl_max_ms, drain_grace: DRAIN, ..ServerConfig::default() };
     let serving = lockstead_server::serve(api_listener, replica.clone(), server_config, stop_serving.clone());
@@ -107,8 +112,17 @@ async fn start(config: &NodeConfig) -> Result<(Node, Addresses), Failure> {
     Ok((Node { replica, server, stop_serving }, addresses))
 }
 
-async fn bind(field: &str, address: std::net::SocketAddr) -> Result<TcpListener, Failure> {
-    TcpListener::bind(address).await.map_err(|error| Failure::usage(format!("{field}: {address}: {error}")))
+/// An address that this host does not have may come up later, as at its start: no reason for a supervisor to give up.
+/// Addresses are taken before the data directory, so a second process of one node meets its address in use first.
+async fn bind(field: &str, address: SocketAddr, data_dir: &Path) -> Result<TcpListener, Failure> {
+    TcpListener::bind(address).await.map_err(|error| match error.kind() {
+        ErrorKind::AddrNotAvailable => Failure::new(
+            Exit::Unavailable,
+            format!("{field}: this host does not have the address {address}, or not yet"),
+        ),
+        _ => Replica::in_use(data_dir)
+            .map_or_else(|| Failure::usage(format!("{field}: {address}: {error}")), Failure::from),
+    })
 }
 
 fn advertised(said: Option<&str>, listener: &TcpListener) -> Result<String, Failure> {

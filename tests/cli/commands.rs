@@ -172,4 +172,7 @@ fn status_shows_every_node_and_the_leader() {
         assert!(shown.stdout.contains(&api.address.to_string()), "{shown:?}");
     }
     assert!(shown.stdout.contains("leader") && shown.stdout.contains("follower"), "{shown:?}");
+    let listed = run(&cluster.apis(), &["member", "list"]).must_exit(0).stdout;
+    let membership = listed.strip_prefix("membership ").and_then(|rest| rest.split(',').next()).unwrap();
+    assert!(shown.stdout.contains(&format!("membership  {membership}\n")), "{shown:?}");
 }

@@ -8,7 +8,9 @@ mod harness;
 
 mod commands;
 mod dev;
+mod endpoints;
 mod member;
 mod run;
 mod serve;
+mod starts;
 mod unreachable;

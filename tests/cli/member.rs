@@ -16,6 +16,8 @@ fn a_cluster_is_grown_and_shrunk_by_the_command_line() {
     assert!(run(&apis, &add).must_exit(0).stdout.contains("it was so already"));
     let promoted = run(&apis, &["member", "promote", &name, "--wait", "20s"]).must_exit(0);
     assert!(promoted.stdout.contains("votes") && promoted.stderr.contains("2 voters"), "{promoted:?}");
+    let again = run(&apis, &add).must_exit(0);
+    assert!(again.only_line().starts_with(&format!("node {id} is a voter (it was so already)")), "{again:?}");
 
     let listed = run(&apis, &["member", "list"]).must_exit(0);
     assert!(listed.stdout.contains(&api) && listed.stdout.contains("follower"), "{listed:?}");
@@ -45,7 +47,7 @@ fn a_refusal_that_time_may_change_is_75_and_a_mistake_is_2() {
         (&["member", "promote", "9"], 2, "unknown_node"),
         (&["member", "demote", "1", "--if-membership", "1-1000"], 75, "would_lose_quorum"),
         (&["member", "remove", "9", "--force", "not an id"], 2, "force"),
-        (&["member", "promote", "0"], 2, "from 1 on"),
+        (&["member", "promote", "0"], 2, "1 to 9007199254740991"),
         (&["member", "add", "2"], 2, "--peer"),
     ] {
         let ran = run(&apis, args).must_exit(code);

@@ -1,5 +1,6 @@
 //! What `serve` refuses, and where it takes its options from.
 
+use std::net::TcpListener;
 use std::process::Command;
 
 use tempfile::TempDir;
@@ -20,6 +21,32 @@ fn an_address_that_others_reach_needs_consent() {
     let open = ["--node-id", "1", "--bootstrap", "--listen", "0.0.0.0:0", "--advertise", "127.0.0.1:1"];
     let ran = serve(&open, &[]).must_exit(2);
     assert!(ran.stderr.contains("--allow-unauthenticated"), "{ran:?}");
+}
+
+/// At the start of a host its addresses may come up after the service. 192.0.2.0/24 is for documentation: no host has it.
+#[test]
+fn an_address_that_the_host_does_not_have_yet_ends_the_node_before_it_touches_its_data_and_systemd_starts_it_again() {
+    let unit = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/lockstead.service")).unwrap();
+    let for_good = unit.lines().find_map(|line| line.strip_prefix("RestartPreventExitStatus=")).unwrap();
+    for (option, other) in [("--listen", "--peer-listen"), ("--peer-listen", "--listen")] {
+        let home = TempDir::new().unwrap();
+        let mut command = Command::new(LOCKSTEAD);
+        command.args(["serve", "--node-id", "1", "--bootstrap", "--allow-unauthenticated", other, "127.0.0.1:0"]);
+        command.args([option, "192.0.2.1:7401", "--data-dir"]).arg(home.path().join("d"));
+        let ran = run_with(command, "").must_exit(69);
+        assert!(ran.stderr.contains("192.0.2.1:7401") && ran.stderr.contains("not yet"), "{ran:?}");
+        assert!(!home.path().join("d").exists(), "a start that comes to nothing is no start");
+    }
+    assert!(unit.lines().any(|line| line == "Restart=on-failure"), "{unit}");
+    assert!(for_good.split(' ').all(|code| code != "69") && for_good.split(' ').any(|code| code == "2"), "{for_good}");
+}
+
+#[test]
+fn an_address_that_another_program_has_is_for_a_person_to_correct() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let ran = serve(&["--node-id", "1", "--bootstrap", "--listen", &address], &[]).must_exit(2);
+    assert!(ran.stderr.contains(&address), "{ran:?}");
 }
 
 #[test]

@@ -198,6 +198,22 @@ fn a_backup_that_does_not_do_is_refused_before_anything_is_written() {
 }
 
 #[test]
+fn a_backup_from_the_future_is_refused_in_one_line() {
+    let home = TempDir::new().unwrap();
+    let (file, _) = backup_of_one(home.path());
+    let mut backup = lockstead_raft::Backup::decode(&fs::read(&file).unwrap()).unwrap();
+    backup.taken_at.0 += 3_600_000;
+    fs::write(&file, backup.encode()).unwrap();
+    let dir = home.path().join("data");
+    let (api, peer) = (free_address().to_string(), free_address().to_string());
+    let serve = ["serve", "--node-id", "1", "--data-dir", text(&dir), "--listen", &api, "--peer-listen", &peer];
+    let restore = ["--bootstrap", "--restore", text(&file), "--log-level", "error"];
+    let said = must_exit(&lockstead(&[&serve[..], &restore].concat()), 2);
+    assert!(said.contains("ms behind") && said.contains("--fence-floor"), "{said}");
+    assert_eq!(said.trim().lines().count(), 1, "{said}");
+}
+
+#[test]
 fn a_node_that_has_a_cluster_is_not_restored_over_it() {
     let home = TempDir::new().unwrap();
     let (file, _) = backup_of_one(home.path());

@@ -161,10 +161,30 @@ fn copy(from: &Path, to: &Path) {
     }
 }
 
-/// Puts a copy of a node's directory in its place.
-fn put_back(copied: &Path, dir: &Path) {
+/// A copy of a node's directory from while the node was down; the node is up again and goes on.
+fn copy_while_down(cluster: &mut Cluster, id: u64) -> TempDir {
+    let copied = TempDir::new().unwrap();
+    cluster.node(id).kill();
+    copy(&cluster.node(id).dir, copied.path());
+    cluster.node(id).start();
+    cluster.wait_until_ready();
+    copied
+}
+
+/// A copy of a running node's directory: it and the original go on from the same start.
+fn copy_while_up(cluster: &mut Cluster, id: u64) -> TempDir {
+    let copied = TempDir::new().unwrap();
+    cluster.node(id).freeze();
+    copy(&cluster.node(id).dir, copied.path());
+    cluster.node(id).thaw();
+    copied
+}
+
+/// Puts a copy of the directory of a node that is down in its place.
+fn put_back(copied: &TempDir, cluster: &mut Cluster, id: u64) {
+    let dir = &cluster.node(id).dir;
     std::fs::remove_dir_all(dir).unwrap();
-    copy(copied, dir);
+    copy(copied.path(), dir);
 }
 
 /// A lock is taken and renewed a few times, so that there is something to forget.
@@ -180,14 +200,10 @@ fn write_on(cluster: &Cluster, name: &str) -> Held {
 #[test]
 fn an_older_copy_of_a_directory_does_not_vote_and_says_why() {
     let mut cluster = Cluster::start(3);
-    let home = TempDir::new().unwrap();
-    cluster.node(3).kill();
-    copy(&cluster.node(3).dir, home.path());
-    cluster.node(3).start();
-    cluster.wait_until_ready();
+    let copied = copy_while_down(&mut cluster, 3);
     let held = write_on(&cluster, "L");
     cluster.node(3).kill();
-    put_back(home.path(), &cluster.node(3).dir.clone());
+    put_back(&copied, &mut cluster, 3);
     cluster.node(3).start();
     let status = cluster.node(3).wait_for_exit(secs(30));
     let output = cluster.node(3).output();
@@ -200,18 +216,14 @@ fn an_older_copy_of_a_directory_does_not_vote_and_says_why() {
 #[test]
 fn an_older_copy_is_known_by_the_membership_after_every_node_was_started_again() {
     let mut cluster = Cluster::start(3);
-    let home = TempDir::new().unwrap();
-    cluster.node(3).kill();
-    copy(&cluster.node(3).dir, home.path());
-    cluster.node(3).start();
-    cluster.wait_until_ready();
+    let copied = copy_while_down(&mut cluster, 3);
     eventually("the membership records the second start", secs(10), || {
         let view = cluster.api(1).cluster().ok()?;
         let members = view.body["members"].as_array()?.clone();
         members.iter().any(|member| member["id"] == 3 && member["starts"] == 2).then_some(())
     });
     cluster.kill_all();
-    put_back(home.path(), &cluster.node(3).dir.clone());
+    put_back(&copied, &mut cluster, 3);
     cluster.node(1).start();
     cluster.node(2).start();
     insist(&cluster.apis_without(3), secs(30), |api| api.acquire(&json!({"name": "L"}))).must_be_ok();
@@ -223,16 +235,12 @@ fn an_older_copy_is_known_by_the_membership_after_every_node_was_started_again()
 #[test]
 fn a_copy_from_before_the_cluster_grew_does_not_lead_on_its_own() {
     let mut cluster = Cluster::start(1);
-    let home = TempDir::new().unwrap();
-    cluster.node(1).kill();
-    copy(&cluster.node(1).dir, home.path());
-    cluster.node(1).start();
-    cluster.wait_until_ready();
+    let copied = copy_while_down(&mut cluster, 1);
     cluster.grow();
     cluster.grow();
     cluster.wait_until_ready();
     cluster.node(1).kill();
-    put_back(home.path(), &cluster.node(1).dir.clone());
+    put_back(&copied, &mut cluster, 1);
     insist(&cluster.apis_without(1), secs(20), |api| api.acquire(&json!({"name": "L"}))).must_be_ok();
     cluster.node(1).start();
     let status = cluster.node(1).wait_for_exit(secs(20));
@@ -244,15 +252,11 @@ fn a_copy_from_before_the_cluster_grew_does_not_lead_on_its_own() {
 #[test]
 fn a_copy_that_lacks_what_was_acknowledged_is_refused_though_its_start_is_a_new_one() {
     let mut cluster = Cluster::start(3);
-    let home = TempDir::new().unwrap();
-    // The copy and the original go on from the same start.
-    cluster.node(3).freeze();
-    copy(&cluster.node(3).dir, home.path());
-    cluster.node(3).thaw();
+    let copied = copy_while_up(&mut cluster, 3);
     cluster.wait_until_ready();
     let held = write_on(&cluster, "L");
     cluster.node(3).kill();
-    put_back(home.path(), &cluster.node(3).dir.clone());
+    put_back(&copied, &mut cluster, 3);
     cluster.node(3).start();
     eventually("the copy is refused, or keeps out of elections", secs(20), || {
         let output = cluster.node(3).output();
@@ -268,14 +272,11 @@ fn a_copy_beside_the_original_is_refused_and_the_original_goes_on() {
     let mut cluster = Cluster::start(3);
     let leader = cluster.leader();
     let id = cluster.others(leader)[0];
-    let home = TempDir::new().unwrap();
-    cluster.node(id).freeze();
-    copy(&cluster.node(id).dir, home.path());
-    cluster.node(id).thaw();
+    let copied = copy_while_up(&mut cluster, id);
     let held = write_on(&cluster, "L");
     let node = cluster.nodes().find(|node| node.id == id).unwrap();
     let mut twin = std::process::Command::new(crate::harness::node::LOCKSTEAD);
-    twin.args(["serve", "--node-id", &id.to_string(), "--data-dir"]).arg(home.path());
+    twin.args(["serve", "--node-id", &id.to_string(), "--data-dir"]).arg(copied.path());
     twin.args(["--listen", &free_address().to_string(), "--peer-listen", &free_address().to_string()]);
     twin.args(["--advertise", &node.api_address.to_string(), "--advertise-peer", node.peer_address()]);
     let output = twin.output().unwrap();

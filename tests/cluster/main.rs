@@ -6,17 +6,22 @@
 mod harness;
 
 mod abandoned;
+mod admin_ends;
 mod backup;
 mod basics;
 mod cut_off;
 mod failover;
 mod growth;
+mod half_changes;
 mod herd;
+mod hold_offs;
 mod identity;
 mod limits;
 mod lost_answers;
 mod membership;
+mod moves;
 mod names;
+mod out_of_touch;
 mod queues;
 mod quorum;
 mod renewals;
@@ -29,3 +34,4 @@ mod strain;
 mod transcripts;
 mod turmoil;
 mod values;
+mod watching;

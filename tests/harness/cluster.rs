@@ -176,6 +176,8 @@ impl Cluster {
         let members = view.body["members"].as_array().cloned().unwrap_or_default();
         members.len() == self.nodes.len()
             && members.iter().all(|member| member["role"] == "leader" || member["role"] == "follower")
+            // While the last of them gets its vote, the others still have to agree among themselves as well.
+            && view.body["failures_tolerated"] == (members.len() - 1) / 2
     }
 
     /// Who leads, as the nodes that are given say: the leader of the highest term, if it says so itself.

@@ -108,6 +108,15 @@ impl Cluster {
         self.nodes.insert(id, node);
     }
 
+    /// A node goes on with its directory and at its addresses, with other options.
+    pub(crate) fn restart_as(&mut self, id: u64, more: &[&str]) {
+        let old = self.nodes.remove(&id).expect("a node of the cluster");
+        let (api, peer) = (old.api_address, old.peer_address().parse().expect("an address"));
+        drop(old);
+        let node = self.start_at(id, (api, peer), more);
+        self.nodes.insert(id, node);
+    }
+
     /// A node that waits is added and given its vote, as an operator does it.
     pub(crate) fn grow(&mut self) -> u64 {
         let id = self.start_standby();

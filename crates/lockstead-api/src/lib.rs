@@ -19,7 +19,7 @@ pub use answer::{
 pub use error::{ErrorBody, ErrorCode, ErrorDetail};
 pub use members::{
     AddMemberBody, AddressesBody, AskedAddresses, AskedTerms, ChangeTerms, LeaderBody, MemberAnswer, ToGoBody,
-    parse_add_member, parse_addresses, parse_if_match, parse_leader, parse_member_id, parse_terms,
+    is_every_address, parse_add_member, parse_addresses, parse_if_match, parse_leader, parse_member_id, parse_terms,
 };
 pub use parse::{parse_acquire, parse_release, parse_renew};
 pub use query::{Consistency, GetQuery};

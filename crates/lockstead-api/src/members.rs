@@ -2,6 +2,8 @@
 //!
 //! All of these calls may be repeated: what has taken effect is answered 200 with `"changed": false`.
 
+use std::net::{IpAddr, Ipv6Addr};
+
 use serde::{Deserialize, Serialize};
 
 use crate::error::{ErrorBody, ErrorCode};
@@ -10,6 +12,8 @@ use crate::{NODE_ID_MAX, WAIT_MS_MAX};
 
 /// The longest address, in bytes: the longest DNS name, a colon, a port.
 const ADDRESS_BYTES_MAX: usize = 260;
+/// What an address has to be.
+const ADDRESS: &str = "host:port, port 1 to 65535, without a scheme, and not 0.0.0.0 or [::], which nobody can dial";
 
 /// The body of `POST /v1/admin/members`: take in the node that runs at `peer`, as a learner.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -190,23 +194,36 @@ fn whole(value: Value<'_>, max: u64) -> Option<u64> {
 }
 
 fn addresses(peer: Option<Value<'_>>, api: Option<Value<'_>>) -> Result<AskedAddresses, ErrorBody> {
-    Ok(AskedAddresses { peer: address("peer", peer)?, api: address("api", api)? })
+    let (peer, api) = (address("peer", peer)?, address("api", api)?);
+    if peer == api {
+        return Err(ErrorBody::field(ErrorCode::InvalidField, "api", "another address than peer"));
+    }
+    Ok(AskedAddresses { peer, api })
 }
 
 fn address(field: &str, value: Option<Value<'_>>) -> Result<String, ErrorBody> {
     let refused = |allowed| ErrorBody::field(ErrorCode::InvalidField, field, allowed);
     let text = value.ok_or_else(|| refused("given (required)"))?.text();
     let text = text.filter(|text| text.len() <= ADDRESS_BYTES_MAX && is_address(text));
-    text.map(std::borrow::Cow::into_owned).ok_or_else(|| refused("host:port"))
+    text.map(std::borrow::Cow::into_owned).ok_or_else(|| refused(ADDRESS))
 }
 
 fn is_address(text: &str) -> bool {
     let Some((host, port)) = text.rsplit_once(':') else { return false };
     let host_fits = match host.strip_prefix('[') {
-        Some(rest) => rest.strip_suffix(']').is_some_and(|inner| inner.parse::<std::net::Ipv6Addr>().is_ok()),
+        Some(rest) => rest.strip_suffix(']').is_some_and(|inner| inner.parse::<Ipv6Addr>().is_ok()),
         None => !host.is_empty() && host.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._".contains(&byte)),
     };
+    let host_fits = host_fits && !is_every_address(host);
     host_fits && port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok_and(|port| port > 0)
+}
+
+/// Whether a host, as it stands in an address, means every address of a machine (`0.0.0.0`, `[::]`): one may listen there,
+/// and nobody can dial it.
+#[must_use]
+pub fn is_every_address(host: &str) -> bool {
+    let inner = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
+    inner.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_unspecified())
 }
 
 fn terms(wait_ms: Option<Value<'_>>, force: Option<Value<'_>>) -> Result<AskedTerms, ErrorBody> {
@@ -256,10 +273,24 @@ mod tests {
         {
             check(&format!(r#"{{"id":4,"peer":{peer},"api":"h:2"}}"#), "invalid_field peer");
         }
+        for everywhere in ["0.0.0.0:1", "[::]:1", "[0:0::0]:1", "[::ffff:0.0.0.0]:1"] {
+            check(&format!(r#"{{"id":4,"peer":"{everywhere}","api":"h:2"}}"#), "invalid_field peer");
+            check(&format!(r#"{{"id":4,"peer":"h:1","api":"{everywhere}"}}"#), "invalid_field api");
+        }
+        check(r#"{"id":4,"peer":"h:1","api":"h:1"}"#, "invalid_field api");
         check(r#"{"id":4,"peer":"h:1","api":"h:2","wait_ms":300001}"#, "invalid_wait wait_ms");
         check(r#"{"id":4,"peer":"h:1","api":"h:2","force":"yes"}"#, "invalid_field force");
         check(r#"{"id":4,"peer":"h:1","api":"h:2","role":"voter"}"#, "invalid_field role");
         check("", "invalid_json");
+    }
+
+    #[test]
+    fn what_an_address_has_to_be_stands_in_the_refusal() {
+        for peer in ["h:70000", "http://h:1", "0.0.0.0:1"] {
+            let refused = parse_addresses(format!(r#"{{"peer":"{peer}","api":"h:2"}}"#).as_bytes()).unwrap_err();
+            let message = refused.error.message;
+            assert!(message.starts_with("peer must be host:port, port 1 to 65535"), "{message}");
+        }
     }
 
     #[test]

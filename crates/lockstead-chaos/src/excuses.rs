@@ -92,6 +92,7 @@ mod tests {
             processes_from_us: None,
             client_links: client_links.to_vec(),
             new_leader: None,
+            was_under_way: false,
             begin_us: 10_000_000,
             end_us: 11_000_000,
             hit_leader: true,

@@ -221,6 +221,8 @@ fn ask_on_and_on(
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::clock::wait_for;
 
@@ -264,7 +266,11 @@ mod tests {
     #[test]
     fn an_office_is_noted_once_and_only_by_its_own_leader() {
         let mut state = State::default();
-        let view = |node, term, leader| View { node, term, leader, voters: [1, 2, 3].into(), learners: [].into() };
+        let (voters, learners) = (BTreeSet::from([1, 2, 3]), BTreeSet::new());
+        let view = |node, term, leader| {
+            let (voters, learners) = (voters.clone(), learners.clone());
+            View { node, term, leader, membership: None, voters, learners }
+        };
         state.viewed(1, view(1, 2, Some(1)));
         state.viewed(2, view(2, 2, Some(1)));
         state.viewed(3, view(2, 3, None));

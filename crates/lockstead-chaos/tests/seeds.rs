@@ -95,6 +95,15 @@ fn members_that_come_and_go_under_load_cost_no_lock() {
     assert!(["add-node", "remove-node", "replace-wiped", "transfer"].into_iter().all(took_effect), "{said}");
 }
 
+#[test]
+fn leaders_that_die_in_the_middle_of_changes_of_members_cost_no_lock() {
+    let _alone = alone();
+    let (code, said) = chaos(&["--seconds", "40", "--seed", "5", "--faults", "kill-mid-change"]);
+    assert_eq!(code, Some(0), "{said}");
+    let took_effect = said.lines().find(|line| line.trim_start().starts_with("kill-mid-change"));
+    assert!(took_effect.is_some_and(|line| !line.contains(" 0 / ")), "{said}");
+}
+
 /// Runs with one seed after the other until the mistake is found.
 fn must_be_found(plant: &Plant) {
     let begin = now();

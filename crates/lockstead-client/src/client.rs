@@ -7,7 +7,7 @@ use bytes::Bytes;
 use hyper::{Method, StatusCode};
 use lockstead_api::{
     ACQUIRE_PATH, AcquireAnswer, BACKUP_PATH, CLUSTER_PATH, ClusterAnswer, ErrorBody, ErrorCode, GET_PATH, GetAnswer,
-    RELEASE_PATH, RENEW_PATH, ReleaseBody, RenewAnswer, RenewBody, Secret,
+    RELEASE_PATH, RENEW_PATH, ReleaseAnswer, ReleaseBody, RenewAnswer, RenewBody, Secret,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -101,7 +101,7 @@ impl Client {
     /// # Errors
     /// [`CallError`].
     pub async fn release(&self, name: &str, token: &Secret) -> Result<Reply<ReleaseOutcome>, CallError> {
-        let call = post(RELEASE_PATH, &ReleaseBody { name: name.to_owned(), token: token.clone() });
+        let call = post::<ReleaseAnswer>(RELEASE_PATH, &ReleaseBody { name: name.to_owned(), token: token.clone() });
         let mut tries = self.tries();
         let decided = tries.until_decided(|_| plan(&call)).await?;
         let outcome = match decided.said.status {
@@ -118,7 +118,7 @@ impl Client {
     /// # Errors
     /// [`CallError`].
     pub async fn renew(&self, request: &Renew) -> Result<Reply<RenewOutcome>, CallError> {
-        let call = post(RENEW_PATH, &renew_body(request));
+        let call = post::<RenewAnswer>(RENEW_PATH, &renew_body(request));
         let decided = self.tries().until_decided(|_| plan(&call)).await?;
         let outcome = match decided.said.status {
             StatusCode::OK => RenewOutcome::Renewed(renewed(&decided)?),
@@ -133,7 +133,7 @@ impl Client {
     /// # Errors
     /// [`CallError`], never an unknown outcome.
     pub async fn get(&self, name: &str, freshness: Freshness) -> Result<Reply<GetOutcome>, CallError> {
-        let call = get(get_path(name, freshness));
+        let call = get::<GetAnswer>(get_path(name, freshness));
         let decided = self.tries().until_decided(|_| plan(&call)).await.map_err(of_a_read)?;
         let outcome = match decided.said.status {
             StatusCode::OK => GetOutcome::Held(read::<GetAnswer>(&decided)?),
@@ -148,7 +148,7 @@ impl Client {
     /// # Errors
     /// [`CallError`], never an unknown outcome.
     pub async fn cluster(&self) -> Result<Reply<ClusterAnswer>, CallError> {
-        let call = get(CLUSTER_PATH.to_owned());
+        let call = get::<ClusterAnswer>(CLUSTER_PATH.to_owned());
         let decided = self.tries().until_decided(|_| plan(&call)).await.map_err(of_a_read)?;
         cluster_reply(&decided)
     }
@@ -158,7 +158,7 @@ impl Client {
     /// # Errors
     /// [`CallError`], never an unknown outcome.
     pub async fn backup(&self) -> Result<Bytes, CallError> {
-        let call = get(BACKUP_PATH.to_owned());
+        let call = Call { check: |_| Ok(()), ..get::<()>(BACKUP_PATH.to_owned()) };
         let decided = self.tries().until_decided(|_| plan(&call)).await.map_err(of_a_read)?;
         match decided.said.status {
             StatusCode::OK => Ok(decided.said.body),
@@ -184,7 +184,7 @@ impl Client {
     }
 
     async fn one_try(&self, endpoint: &Endpoint, path: &str, time_max: Duration) -> Result<Said, CallError> {
-        let said = self.exchange.send(endpoint, &get(path.to_owned()), None, time_max).await;
+        let said = self.exchange.send(endpoint, &get::<()>(path.to_owned()), None, time_max).await;
         said.map_err(|silence| CallError::Unreachable { last: format!("{endpoint}: {silence}") })
     }
 
@@ -199,7 +199,10 @@ impl Client {
 }
 
 fn acquire_plan(request: &Acquire, request_id: &str, waited: Duration) -> Plan {
-    Plan { call: post(ACQUIRE_PATH, &request.body(request_id, waited)), wait: request.wait.next(waited).ask }
+    Plan {
+        call: post::<AcquireAnswer>(ACQUIRE_PATH, &request.body(request_id, waited)),
+        wait: request.wait.next(waited).ask,
+    }
 }
 
 fn acquire_reply(decided: &Decided, request_id: &str) -> Result<Reply<AcquireOutcome>, CallError> {
@@ -295,13 +298,19 @@ fn plan(call: &Call) -> Plan {
     Plan { call: call.clone(), wait: Duration::ZERO }
 }
 
-fn get(path: String) -> Call {
-    Call { method: Method::GET, path, body: Bytes::new(), if_match: None }
+/// Asks for an answer of type `T`.
+pub(crate) fn get<T: DeserializeOwned>(path: String) -> Call {
+    Call { method: Method::GET, path, body: Bytes::new(), if_match: None, check: json::<T> }
 }
 
-fn post(path: &str, body: &impl Serialize) -> Call {
+fn post<T: DeserializeOwned>(path: &str, body: &impl Serialize) -> Call {
     let body = serde_json::to_vec(body).unwrap_or_default();
-    Call { method: Method::POST, path: path.to_owned(), body: body.into(), if_match: None }
+    Call { method: Method::POST, path: path.to_owned(), body: body.into(), if_match: None, check: json::<T> }
+}
+
+/// An answer of type `T` is expected.
+pub(crate) fn json<T: DeserializeOwned>(body: &Bytes) -> Result<(), String> {
+    serde_json::from_slice::<T>(body).map(drop).map_err(|error| error.to_string())
 }
 
 fn get_path(name: &str, freshness: Freshness) -> String {

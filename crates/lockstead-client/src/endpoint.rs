@@ -29,6 +29,12 @@ impl Endpoint {
         self.authority.as_str()
     }
 
+    /// The host alone, an IPv6 address in brackets.
+    #[must_use]
+    pub fn host(&self) -> &str {
+        self.authority.host()
+    }
+
     /// The full address of a path (with its query) on this node.
     pub(crate) fn uri(&self, path: &str) -> Result<Uri, hyper::http::Error> {
         Uri::builder().scheme("http").authority(self.authority.clone()).path_and_query(path).build()

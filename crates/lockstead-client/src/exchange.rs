@@ -29,6 +29,8 @@ pub(crate) struct Call {
     pub(crate) body: Bytes,
     /// The header `if-match`.
     pub(crate) if_match: Option<String>,
+    /// Says what is odd with the body of a 200.
+    pub(crate) check: fn(&Bytes) -> Result<(), String>,
 }
 
 /// What a node said.

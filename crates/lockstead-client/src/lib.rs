@@ -8,7 +8,8 @@
 //! 1. All tries of one acquire carry the same request id; its retries say how long it has waited.
 //! 2. A [`Lease`] counts from before the answered try was sent, on the clock that ran further, minus a margin.
 //! 3. An owner is never made up.
-//! 4. A client talks to one cluster: the first whose id it hears. An answer of another one is an error.
+//! 4. A client talks to one cluster: the first whose id it hears. An answer of another one is an error. It hears it
+//!    before it sends what may wait; of what may not, an answer that was lost leaves it unheard.
 
 mod backoff;
 mod client;

@@ -10,7 +10,7 @@ use lockstead_api::{
 };
 use serde::Serialize;
 
-use crate::client::{Client, read, refused};
+use crate::client::{Client, json as answer, read, refused};
 use crate::error::CallError;
 use crate::exchange::Call;
 use crate::outcome::Reply;
@@ -95,7 +95,8 @@ fn call(change: &MemberChange, asked: &MemberTerms) -> Call {
         MemberChange::Remove(id) => (Method::DELETE, of(MEMBER_PATH, id), json(&terms)),
         MemberChange::Lead(to) => (Method::POST, LEADER_PATH.to_owned(), json(&LeaderBody { to: *to, terms })),
     };
-    Call { method, path, body, if_match: asked.membership.as_ref().map(|membership| format!("\"{membership}\"")) }
+    let if_match = asked.membership.as_ref().map(|membership| format!("\"{membership}\""));
+    Call { method, path, body, if_match, check: answer::<MemberAnswer> }
 }
 
 fn json(body: &impl Serialize) -> Bytes {
@@ -108,7 +109,7 @@ mod tests {
 
     fn check(change: &MemberChange, expected: &str) {
         let terms = MemberTerms { wait: Duration::from_secs(1), membership: Some("3-17".into()), force: None };
-        let Call { method, path, body, if_match } = call(change, &terms);
+        let Call { method, path, body, if_match, .. } = call(change, &terms);
         assert_eq!(format!("{method} {path} {}", String::from_utf8_lossy(&body)), expected);
         assert_eq!(if_match.as_deref(), Some("\"3-17\""));
     }

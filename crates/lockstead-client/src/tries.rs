@@ -1,12 +1,18 @@
 //! One call as a series of tries.
+//!
+//! What a node was asked must not be asked of another cluster: a lock held in the one is free in the other. So a request
+//! says for which cluster it is meant, once a node has said which that is, and one of another refuses it. An answer says
+//! so; the first request, if its answer may be long in coming, is preceded by a question.
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use hyper::StatusCode;
 use lockstead_api::{ErrorBody, ErrorCode, REQUEST_GRACE_MS};
 use tokio::time::Instant;
 
 use crate::backoff::Backoff;
+use crate::client::get;
 use crate::endpoint::Endpoint;
 use crate::error::CallError;
 use crate::exchange::{Call, Exchange, Said, Silence};
@@ -15,6 +21,8 @@ use crate::route::Router;
 /// How long after the end of its wait a request may be unanswered: the node's own limit and a second for the way.
 const ANSWER_GRACE: Duration = Duration::from_millis(REQUEST_GRACE_MS + 1_000);
 const SAY_SO_AFTER: Duration = Duration::from_secs(1);
+/// How long a node may take to say to which cluster it belongs.
+const WHO_TIME_MAX: Duration = Duration::from_secs(2);
 
 /// A request and how long it waits at the node.
 pub(crate) struct Plan {
@@ -44,6 +52,10 @@ struct Troubles {
     said_so: bool,
     quorum_missed: bool,
     outcome_unknown: bool,
+    /// What answers there is no node, and why it is held for none.
+    odd: Option<(String, String)>,
+    /// How many of the last tries met such.
+    odd_in_a_row: usize,
     last: String,
 }
 
@@ -55,6 +67,8 @@ enum Trouble {
     NoQuorum(String),
     /// It may or may not have taken effect.
     Unknown(String),
+    /// What answers there is no node.
+    Odd(String),
     /// The node belongs to another cluster than the ones before.
     OtherCluster { expected: String, found: String },
 }
@@ -81,33 +95,48 @@ impl<'a> Tries<'a> {
     pub(crate) async fn until_decided(&mut self, plan: impl Fn(Duration) -> Plan) -> Result<Decided, CallError> {
         loop {
             let endpoint = self.router.pick().ok_or_else(no_endpoints)?;
-            match self.once(&endpoint, &plan(self.elapsed())).await {
+            match self.once(&endpoint, &plan).await {
                 Ok(said) => return Ok(self.decided(said, endpoint)),
                 Err(Trouble::OtherCluster { expected, found }) => {
                     return Err(CallError::OtherCluster { endpoint: endpoint.to_string(), expected, found });
                 }
                 Err(trouble) => self.note(&endpoint, &trouble),
             }
+            if self.troubles.odd_in_a_row >= self.router.endpoints().len() {
+                return Err(self.gave_up());
+            }
             self.pause().await?;
         }
     }
 
-    async fn once(&self, endpoint: &Endpoint, plan: &Plan) -> Result<Said, Trouble> {
-        let cluster = self.router.cluster();
-        let said = self.exchange.send(endpoint, &plan.call, cluster.as_deref(), self.time_for(plan.wait)).await?;
-        if let Some(found) = &said.cluster {
-            let expected = self.router.learn_cluster(found);
-            if expected != *found {
-                return Err(Trouble::OtherCluster { expected, found: found.clone() });
-            }
+    async fn once(&self, endpoint: &Endpoint, plan: &impl Fn(Duration) -> Plan) -> Result<Said, Trouble> {
+        // An answer that comes at once says it as well.
+        if self.router.cluster().is_none() && !plan(self.elapsed()).wait.is_zero() {
+            self.ask_for_the_cluster(endpoint).await?;
         }
+        let (Plan { call, wait }, cluster) = (plan(self.elapsed()), self.router.cluster());
+        let said = self.exchange.send(endpoint, &call, cluster.as_deref(), self.time_for(wait)).await?;
+        self.learn_cluster(&said)?;
         if let Some(leader) = &said.leader {
             self.router.learn_leader(leader);
         }
-        match trouble_in(&said) {
+        match trouble_in(&said, call.check) {
             Some(trouble) => Err(trouble),
             None => Ok(said),
         }
+    }
+
+    /// A node that does not answer this was not sent the request itself.
+    async fn ask_for_the_cluster(&self, endpoint: &Endpoint) -> Result<(), Trouble> {
+        let time_max = self.time_for(Duration::ZERO).min(WHO_TIME_MAX);
+        let said = self.exchange.send(endpoint, &get::<()>("/livez".to_owned()), None, time_max).await;
+        self.learn_cluster(&said.map_err(|silence| Trouble::NotSent(silence.to_string()))?)
+    }
+
+    fn learn_cluster(&self, said: &Said) -> Result<(), Trouble> {
+        let Some(found) = &said.cluster else { return Ok(()) };
+        let expected = self.router.learn_cluster(found);
+        if expected == *found { Ok(()) } else { Err(Trouble::OtherCluster { expected, found: found.clone() }) }
     }
 
     fn time_for(&self, wait: Duration) -> Duration {
@@ -123,8 +152,14 @@ impl<'a> Tries<'a> {
 
     fn note(&mut self, endpoint: &Endpoint, trouble: &Trouble) {
         self.router.failed(endpoint);
+        self.troubles.odd_in_a_row =
+            if matches!(trouble, Trouble::Odd(_)) { self.troubles.odd_in_a_row + 1 } else { 0 };
         let why = match trouble {
             Trouble::NotSent(why) => why,
+            Trouble::Odd(why) => {
+                self.troubles.odd = Some((endpoint.to_string(), why.clone()));
+                why
+            }
             Trouble::NoQuorum(why) => {
                 self.troubles.quorum_missed = true;
                 why
@@ -162,6 +197,9 @@ impl<'a> Tries<'a> {
         match &self.troubles {
             Troubles { outcome_unknown: true, .. } => CallError::OutcomeUnknown { request_id: None, last },
             Troubles { quorum_missed: true, .. } => CallError::NoQuorum { last },
+            Troubles { odd: Some((endpoint, why)), .. } => {
+                CallError::NotUnderstood { endpoint: endpoint.clone(), why: why.clone() }
+            }
             Troubles { .. } => CallError::Unreachable { last },
         }
     }
@@ -176,13 +214,18 @@ impl From<Silence> for Trouble {
     }
 }
 
-fn trouble_in(said: &Said) -> Option<Trouble> {
-    if !said.status.is_server_error() && said.status != StatusCode::REQUEST_TIMEOUT {
+fn trouble_in(said: &Said, check: fn(&Bytes) -> Result<(), String>) -> Option<Trouble> {
+    if said.status == StatusCode::OK {
+        return check(&said.body).err().map(Trouble::Odd);
+    }
+    let settles_nothing = said.status.is_server_error() || said.status == StatusCode::REQUEST_TIMEOUT;
+    let Ok(ErrorBody { error }) = serde_json::from_slice(&said.body) else {
+        let why = format!("HTTP {} without an error in JSON", said.status.as_u16());
+        return Some(if settles_nothing { Trouble::Unknown(why) } else { Trouble::Odd(why) });
+    };
+    if !settles_nothing {
         return None;
     }
-    let Ok(ErrorBody { error }) = serde_json::from_slice(&said.body) else {
-        return Some(Trouble::Unknown(format!("HTTP {}", said.status)));
-    };
     let why = format!("{} ({})", error.message, error.code);
     Some(match error.code {
         ErrorCode::NoLeader | ErrorCode::CatchingUp | ErrorCode::Overloaded => Trouble::NoQuorum(why),

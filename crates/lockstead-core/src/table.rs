@@ -173,10 +173,16 @@ impl Table {
         self.deadlines.len()
     }
 
-    /// Whether lease time has to go on being logged at `now`: something in force ends by it.
+    /// When the hold-off ends; `None` once the log says that it has: an office to come must not wait for it again.
     #[must_use]
-    pub fn needs_ticks(&self, now: LeaseTime) -> bool {
-        self.live_records() > 0 || now < self.residue.no_grant_before
+    pub fn hold_off_end(&self) -> Option<LeaseTime> {
+        (self.residue.time < self.residue.no_grant_before).then_some(self.residue.no_grant_before)
+    }
+
+    /// Whether lease time has to go on being logged: something in force ends by it.
+    #[must_use]
+    pub fn needs_ticks(&self) -> bool {
+        self.live_records() > 0 || self.hold_off_end().is_some()
     }
 
     /// Live holds of a namespace.
@@ -185,10 +191,11 @@ impl Table {
         self.namespaces.get(namespace).copied().unwrap_or(0)
     }
 
-    /// The earliest deadline of a live hold.
+    /// When the next of what is in force ends: a live hold by its deadline, or the hold-off.
     #[must_use]
-    pub fn next_deadline(&self) -> Option<LeaseTime> {
-        self.deadlines.first().map(|(deadline, ..)| *deadline)
+    pub fn next_end(&self) -> Option<LeaseTime> {
+        let deadline = self.deadlines.first().map(|(deadline, ..)| *deadline);
+        deadline.into_iter().chain(self.hold_off_end()).min()
     }
 
     /// Live holds whose deadline is at or before `now`, earliest first.

@@ -53,7 +53,7 @@ pub enum BackupError {
     #[error("it is no backup of lockstead")]
     NoBackup,
     /// A newer version wrote it: use that.
-    #[error("version {0} of a backup is unknown: a newer version of Lockstead wrote it")]
+    #[error("it is of version {0}, and this build knows version {VERSION} only: a newer version of Lockstead wrote it")]
     Version(u8),
     /// It was cut off or altered: take another one.
     #[error("it is damaged: {0}")]
@@ -88,13 +88,14 @@ impl Backup {
         if beginning.is_empty() || !MAGIC.starts_with(beginning) {
             return Err(BackupError::NoBackup);
         }
+        // Before all that another version may write otherwise.
+        if let Some(version) = bytes.get(MAGIC.len()).filter(|version| **version > VERSION) {
+            return Err(BackupError::Version(*version));
+        }
         let Some((head, rest)) = bytes.split_first_chunk::<HEAD_BYTES>() else {
             return Err(damaged(&format_args!("it has only {} bytes", bytes.len())));
         };
-        if head[MAGIC.len()] > VERSION {
-            return Err(BackupError::Version(head[MAGIC.len()]));
-        }
-        if head[CRC_AT..CRC_AT + 4] != crc(bytes).to_le_bytes() {
+        if head[MAGIC.len()] != VERSION || head[CRC_AT..CRC_AT + 4] != crc(bytes).to_le_bytes() {
             return Err(damaged(&"its checksum is wrong"));
         }
         let ((residue, members), used) =
@@ -205,9 +206,22 @@ mod tests {
     }
 
     #[test]
-    fn a_backup_of_a_newer_version_says_so() {
+    fn a_backup_of_a_newer_version_says_so_whatever_else_it_holds() {
         let mut bytes = backup().encode();
         bytes[8] = 2;
-        assert_eq!(Backup::decode(&bytes), Err(BackupError::Version(2)));
+        for length in [9, 20, bytes.len()] {
+            assert_eq!(Backup::decode(&bytes[..length]), Err(BackupError::Version(2)), "{length} bytes");
+        }
+        let said = BackupError::Version(2).to_string();
+        assert!(said.contains("version 2") && said.contains("knows version 1 only: a newer version"), "{said}");
+    }
+
+    #[test]
+    fn version_0_was_never_written() {
+        let mut bytes = backup().encode();
+        bytes[8] = 0;
+        let sum = crc(&bytes).to_le_bytes();
+        bytes[CRC_AT..CRC_AT + 4].copy_from_slice(&sum);
+        assert!(matches!(Backup::decode(&bytes), Err(BackupError::Damaged(_))));
     }
 }

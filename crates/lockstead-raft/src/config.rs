@@ -31,7 +31,7 @@ pub struct ReplicaConfig {
     /// A snapshot is taken once so many log entries could be purged behind it (100,000). Raising it lets the log grow
     /// longer between snapshots.
     pub snapshot_entries: u64,
-    /// A snapshot is taken once so many bytes of log entries could be purged behind it (16 MiB); also the most that is
+    /// A snapshot is taken once so many bytes of log entries could be purged behind it (4 MiB); also the most that is
     /// kept for followers that lag. Raising it lets the log grow longer, and a node that was away longer catch up
     /// without a snapshot.
     pub snapshot_bytes: u64,

@@ -15,7 +15,7 @@ use lockstead_core::{ClusterId, Incarnation, NodeId};
 use lockstead_flock::{AcquireError, AcquireOptions, FileLock, Owner, acquire};
 use serde::{Deserialize, Serialize};
 
-use crate::OpenError;
+use crate::{OpenError, store};
 
 const VERSION: u32 = 1;
 const FILE: &str = "identity.json";
@@ -140,11 +140,10 @@ impl Identity {
     pub(crate) fn reopen(data_dir: &Path) -> Result<Option<Self>, OpenError> {
         let file = data_dir.join(FILE);
         let node_id = match std::fs::read(&file) {
-            Ok(text) => Stored::parse(&text).map(|stored| stored.node_id),
+            Ok(text) => Stored::parse(&file, &text)?.node_id,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(OpenError::Io { path: file, source }),
         };
-        let node_id = node_id.map_err(|why| OpenError::Damaged { file: file.clone(), why })?;
         let lock = lock(data_dir, node_id)?;
         let stored = read(data_dir, node_id)?;
         stored.unpack(data_dir, lock).map(Some).map_err(|why| OpenError::Damaged { file, why })
@@ -173,6 +172,11 @@ impl Identity {
     /// The lineage, for others to watch.
     pub(crate) fn cluster_cell(&self) -> ClusterCell {
         Arc::clone(&self.cluster)
+    }
+
+    /// The file that says all this.
+    pub(crate) fn file(&self) -> PathBuf {
+        self.dir.join(FILE)
     }
 
     /// Where the log lies.
@@ -329,11 +333,27 @@ impl Stored {
         Ok(Self { version: VERSION, cluster_id: None, node_id, incarnation, starts: 0, home: None, part })
     }
 
-    fn parse(text: &[u8]) -> Result<Self, String> {
-        let stored: Self = serde_json::from_slice(text).map_err(|error| error.to_string())?;
-        if stored.version != VERSION {
-            return Err(format!("version {} is unknown", stored.version));
+    fn parse(file: &Path, text: &[u8]) -> Result<Self, OpenError> {
+        let file = file.to_owned();
+        match Self::version(text) {
+            Ok(newer) if newer > VERSION => Err(OpenError::Newer { file, why: store::newer(newer, VERSION) }),
+            Ok(VERSION) => Self::checked(text).map_err(|why| OpenError::Damaged { file, why }),
+            Ok(never) => Err(OpenError::Damaged { file, why: format!("it is of version {never}") }),
+            Err(why) => Err(OpenError::Damaged { file, why }),
         }
+    }
+
+    /// Another version may have other fields but for this one.
+    fn version(text: &[u8]) -> Result<u32, String> {
+        #[derive(Deserialize)]
+        struct Versioned {
+            version: u32,
+        }
+        serde_json::from_slice(text).map(|Versioned { version }| version).map_err(|error| error.to_string())
+    }
+
+    fn checked(text: &[u8]) -> Result<Self, String> {
+        let stored: Self = serde_json::from_slice(text).map_err(|error| error.to_string())?;
         stored.incarnation()?;
         stored.cluster_id()?;
         Ok(stored)
@@ -401,7 +421,7 @@ fn lock(data_dir: &Path, node_id: NodeId) -> Result<FileLock, OpenError> {
 fn read(data_dir: &Path, node_id: NodeId) -> Result<Stored, OpenError> {
     let file = data_dir.join(FILE);
     let stored = match std::fs::read(&file) {
-        Ok(text) => Stored::parse(&text).map_err(|why| OpenError::Damaged { file, why })?,
+        Ok(text) => Stored::parse(&file, &text)?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return first(data_dir, node_id),
         Err(source) => return Err(OpenError::Io { path: file, source }),
     };
@@ -584,7 +604,7 @@ mod tests {
 
     #[test]
     fn an_identity_that_cannot_be_read_or_is_missing_beside_a_log_is_damage() {
-        for text in ["", "{}", "{\"version\":1", "garbage"] {
+        for text in ["", "{}", "{\"version\":1", "{\"version\":1}", "{\"version\":0}", "garbage"] {
             let dir = tempfile::tempdir().unwrap();
             std::fs::write(dir.path().join(FILE), text).unwrap();
             assert!(matches!(open(dir.path(), 1), Err(OpenError::Damaged { .. })), "{text}");
@@ -596,5 +616,53 @@ mod tests {
             let error = open(dir.path(), 1).unwrap_err();
             assert!(matches!(&error, OpenError::Damaged { file, .. } if file.ends_with(FILE)), "{error}");
         }
+    }
+
+    #[test]
+    fn an_identity_lies_in_these_bytes() {
+        let dir = tempfile::tempdir().unwrap();
+        let stored = Stored {
+            version: 1,
+            cluster_id: Some(ClusterId(0x1f).to_string()),
+            node_id: 3,
+            incarnation: Incarnation(0x2e).to_string(),
+            starts: 5,
+            home: Some("lineage-x".to_owned()),
+            part: Part { founder: true, joining: false, has_log: true, restored_from: Some(7) },
+        };
+        let golden = r#"{
+  "version": 1,
+  "cluster_id": "0000000000000000000000000000001f",
+  "node_id": 3,
+  "incarnation": "000000000000002e",
+  "starts": 5,
+  "home": "lineage-x",
+  "founder": true,
+  "joining": false,
+  "has_log": true,
+  "restored_from": 7
+}
+"#;
+        write(dir.path(), &stored).unwrap();
+        assert_eq!(std::fs::read_to_string(dir.path().join(FILE)).unwrap(), golden);
+        std::fs::create_dir_all(dir.path().join("lineage-x").join(LOG_DIR)).unwrap();
+        let opened = open(dir.path(), 3).unwrap();
+        assert_eq!((opened.cluster_id(), opened.incarnation()), (Some(ClusterId(0x1f)), Incarnation(0x2e)));
+        assert_eq!((opened.starts(), opened.has_log(), opened.is_joining()), (6, true, false));
+        assert_eq!(opened.restored_from(), Some(7));
+    }
+
+    #[test]
+    fn an_identity_of_a_newer_version_is_named_so_and_stays_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let newer = "{\"version\":2,\"node\":\"other fields\"}";
+        std::fs::write(dir.path().join(FILE), newer).unwrap();
+        for refused in [open(dir.path(), 1).err(), Identity::reopen(dir.path()).err()] {
+            let refused = refused.unwrap();
+            assert!(matches!(&refused, OpenError::Newer { file, .. } if file.ends_with(FILE)), "{refused}");
+            let said = refused.to_string();
+            assert!(said.contains("of version 2, and this build knows version 1"), "{said}");
+        }
+        assert_eq!(std::fs::read_to_string(dir.path().join(FILE)).unwrap(), newer);
     }
 }

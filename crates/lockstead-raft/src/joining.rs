@@ -24,7 +24,12 @@ const ANNOUNCE_AGAIN_AFTER: Duration = Duration::from_millis(500);
 
 impl<P: Platform> Node<P> {
     /// Asks to be taken in; see [`crate::Replica::join`].
+    ///
+    /// The answer to an earlier try may be lost: what the log says since then counts.
     pub(crate) async fn join(&self, peers: &[String], join_as: JoinAs) -> Result<(), JoinError> {
+        if self.is_initialised() {
+            return Ok(());
+        }
         let refused = |why: SetClusterError| JoinError::Refused(why.to_string());
         self.keep(move |identity| identity.set_joining(join_as == JoinAs::Voter)).await.map_err(refused)?;
         match self.ask_members(peers, JoinStep::Add).await? {
@@ -64,7 +69,9 @@ impl<P: Platform> Node<P> {
         let (mut named_leaders, mut last) = (0, "no member was named".to_owned());
         while let Some(address) = addresses.pop() {
             match ask_to_join(&self.dialer, &address, &self.join_call(step), CALL_TIME_MAX).await {
-                Ok(JoinAnswer::NotLeader { leader_peer: Some(leader) }) if named_leaders < 3 => {
+                Ok(JoinAnswer::NotLeader { leader_peer: Some(leader) })
+                    if named_leaders < 3 && leader != self.config.advertise_peer =>
+                {
                     named_leaders += 1;
                     addresses.push(leader);
                 }

@@ -3,6 +3,7 @@
 mod backup;
 mod compaction;
 mod compaction_metrics;
+mod complaints;
 mod config;
 mod identity;
 mod joining;
@@ -38,7 +39,9 @@ mod view;
 pub use backup::{Backup, BackupError, BackupMember};
 pub use config::ReplicaConfig;
 pub use lineage::{Begun, LineageError, NewLineage};
-pub use members::{MemberChange, MemberError, MemberRefusal, MemberReply, MemberRequest, MembershipId, ToGo};
+pub use members::{
+    AddressKind, MemberChange, MemberError, MemberRefusal, MemberReply, MemberRequest, MembershipId, ToGo,
+};
 pub use recover::{RecoverError, Recovered, recover};
 pub use replica::{BootstrapError, JoinAs, JoinError, NotReady, OpenError, Replica, Reply, StopReason, SubmitError};
 pub use restore::RestoreError;

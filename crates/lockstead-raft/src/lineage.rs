@@ -1,4 +1,17 @@
 //! A new lineage: how a cluster goes on from what another, or its own past, left behind.
+//!
+//! Why its fences lie above all that were ever issued, those included that nobody is left to tell of:
+//! - The highest fence known never falls, so whatever is in the backup, or in the survivor's log, is passed in any case.
+//! - What was granted since the backup, or on the lost nodes only, the wall clock has to cover. Fences begin at 0, or in a
+//!   later lineage at the wall clock of its beginning in microseconds, and each grant adds one. No cluster grants a million
+//!   a second, so at any time its fences lie below the wall clock in microseconds, as long as that does not run behind
+//!   the one of its beginning.
+//! - A clock set back is no such clock. It shows if it is behind the time of the backup; behind the last writing on the
+//!   survivor, or a hold on it; or behind the highest fence known, which is that of the lineage's beginning or above. It is
+//!   refused then.
+//! - A clock set back to a moment after all of these still covers what was lost, but for grants at more than a million a
+//!   second since the lineage began. A floor is the operator's own word, and the only way if an earlier floor, or a clock
+//!   that was ahead, has lifted the fences above the wall clock.
 
 use lockstead_core::{ClusterId, Fence, FencesUsedUp, HoldOff, Residue, WallTime};
 
@@ -40,14 +53,25 @@ impl NewLineage {
     /// # Errors
     /// [`LineageError`].
     pub fn residue(&self, before: &Residue, taken_at: WallTime, now: WallTime) -> Result<Residue, LineageError> {
-        if now < taken_at && self.fence_floor.is_none() {
-            return Err(LineageError::ClockBehind(taken_at.0 - now.0));
-        }
-        // Microseconds of the wall clock: no lineage grants a million locks a second, so it lies above any fence ever
-        // issued, by the same backup restored a moment ago too.
+        self.check_clock(taken_at, now)?;
+        // One more, so that it lies above what the same backup began with if it was restored a moment ago.
         let by_clock = Fence(now.0.saturating_add(1).saturating_mul(1_000));
+        if self.fence_floor.is_none() && by_clock < before.last_fence {
+            return Err(LineageError::ClockBehind((before.last_fence.0 - by_clock.0).div_ceil(1_000)));
+        }
         let fence_floor = self.fence_floor.map_or(by_clock, |floor| floor.max(by_clock));
         Ok(before.reborn(fence_floor, self.hold_off)?)
+    }
+
+    /// Refuses the clock if it is behind `known`, a moment that has been, unless a floor does without it.
+    ///
+    /// # Errors
+    /// [`LineageError::ClockBehind`].
+    pub(crate) fn check_clock(&self, known: WallTime, now: WallTime) -> Result<(), LineageError> {
+        if now < known && self.fence_floor.is_none() {
+            return Err(LineageError::ClockBehind(known.0 - now.0));
+        }
+        Ok(())
     }
 }
 
@@ -87,6 +111,20 @@ mod tests {
         assert_eq!(last_fence(floor(5_000_000), 999), Ok(5_000_000));
         assert_eq!(last_fence(floor(7), 999), Ok(1_000_000));
         assert_eq!(last_fence(floor(7), 0), Ok(1_000));
+    }
+
+    #[test]
+    fn a_clock_behind_the_highest_fence_known_is_refused_unless_a_floor_is_named() {
+        let before = |last_fence| Residue { last_fence: Fence(last_fence), ..before() };
+        let begun = |last_fence, fence_floor: Option<u64>| {
+            let lineage = NewLineage { fence_floor: fence_floor.map(Fence), ..DEAD };
+            lineage.residue(&before(last_fence), WallTime(1_000), WallTime(2_000)).map(|residue| residue.last_fence.0)
+        };
+        assert_eq!(begun(2_001_000, None), Ok(2_001_000));
+        assert_eq!(begun(2_001_001, None), Err(LineageError::ClockBehind(1)));
+        assert_eq!(begun(9_000_000, None), Err(LineageError::ClockBehind(6_999)));
+        assert_eq!(begun(9_000_000, Some(9_500_000)), Ok(9_500_000));
+        assert_eq!(begun(9_000_000, Some(1)), Ok(9_000_000));
     }
 
     #[test]

@@ -25,6 +25,7 @@ pub(crate) struct ReplicaMetrics {
     refusals: Family<Code, Counter>,
     wait_seconds: Histogram,
     pub(crate) waiting: Gauge,
+    locks_max: Gauge,
     pub(crate) expiries: Counter,
     pub(crate) give_backs: Counter,
     pub(crate) offices: Counter,
@@ -36,12 +37,15 @@ pub(crate) struct ReplicaMetrics {
 }
 
 impl ReplicaMetrics {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(locks_max: u64) -> Self {
+        let most = Gauge::default();
+        most.set(i64::try_from(locks_max).unwrap_or(i64::MAX));
         Self {
             grants: Counter::default(),
             refusals: Family::default(),
             wait_seconds: Histogram::new(exponential_buckets(0.001, 4.0, 10)),
             waiting: Gauge::default(),
+            locks_max: most,
             expiries: Counter::default(),
             give_backs: Counter::default(),
             offices: Counter::default(),
@@ -85,6 +89,8 @@ impl ReplicaMetrics {
             self.wait_seconds.clone(),
         );
         registry.register("waiting", "Requests that wait for a lock on this leader", self.waiting.clone());
+        let text = "The most locks that this node as leader lets be held at once";
+        registry.register("locks_max", text, self.locks_max.clone());
         registry.register("expiries", "Holds dropped past their deadline", self.expiries.clone());
         registry.register("give_backs", "Give-backs decided", self.give_backs.clone());
         registry.register("offices", "Terms in which this node led", self.offices.clone());

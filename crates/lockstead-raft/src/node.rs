@@ -22,7 +22,7 @@ use crate::members::finish_joint_changes;
 use crate::metrics::ReplicaMetrics;
 use crate::office::Ground;
 use crate::offices::Offices;
-use crate::peer::{Dialer, NodeCard, PeerNetworkFactory, PeerServer, RaftHandle, RequestLinks};
+use crate::peer::{Advertised, Dialer, NodeCard, PeerNetworkFactory, PeerServer, RaftHandle, RequestLinks};
 use crate::plant;
 use crate::platform::{Host, Platform};
 use crate::replica::{BootstrapError, NotReady, OpenError, Reply, StopReason, SubmitError};
@@ -33,7 +33,7 @@ use crate::standing::{Standing, Watchman};
 use crate::start::{Files, card, dialer, start_raft};
 use crate::store::{LogStore, Machine, StateMachine};
 use crate::term::quorum;
-use crate::types::{LogId, Member, Raft, StoredMembership};
+use crate::types::{LogId, Member, Membership, Raft, StoredMembership};
 use crate::view::{ClusterView, LeaderView};
 
 /// A running node.
@@ -61,7 +61,7 @@ impl Node<Host> {
     /// Opens the data directory and starts every task of the node.
     pub(crate) async fn open(config: ReplicaConfig, listener: TcpListener) -> Result<Arc<Self>, OpenError> {
         plant::sow()?;
-        let metrics = ReplicaMetrics::new();
+        let metrics = ReplicaMetrics::new(config.locks_max);
         let stop_reason = watch::Sender::new(None);
         let files = Files::open(&config, &metrics, &stop_reason).await?;
         let identity = Arc::new(files.identity);
@@ -70,7 +70,8 @@ impl Node<Host> {
         let standing = Standing::new(identity.node_id(), stop_reason.clone());
         let dialer = dialer(&config, &identity, card, &standing);
         let network = PeerNetworkFactory::new(dialer.clone());
-        let raft = start_raft::<Host>(&config, network, files.log.clone(), files.machine.clone()).await?;
+        let raft = start_raft::<Host>(&config, network.clone(), files.log.clone(), files.machine.clone()).await?;
+        network.look_members_up(members_in_force(&raft));
         let storage = (files.log, files.machine);
         let names = (card, standing, dialer);
         let node = Self::assemble(config, platform, identity, raft, storage, names, metrics, stop_reason);
@@ -157,13 +158,13 @@ impl Node<Host> {
         };
         let stop = self.stopping.clone();
         self.tasks.spawn(async move { stop.run_until_cancelled(watchman.run()).await });
-        let finisher = finish_joint_changes(self.raft.clone(), Arc::clone(&self.changing));
+        let finisher = finish_joint_changes(self.service());
         let stop = self.stopping.clone();
         self.tasks.spawn(async move { stop.run_until_cancelled(finisher).await });
         let (node, stop) = (Arc::clone(self), self.stopping.clone());
         self.tasks.spawn(async move { stop.run_until_cancelled(node.announce_start()).await });
         let (node, stop) = (Arc::clone(self), self.stopping.clone());
-        self.tasks.spawn(async move { stop.run_until_cancelled(node.note_first_membership()).await });
+        self.tasks.spawn(async move { stop.run_until_cancelled(node.note_membership()).await });
         let (counters, stop_reason) = (self.metrics.clone(), self.stop_reason.clone());
         self.tasks.spawn(watch_raft(
             self.raft.clone(),
@@ -196,8 +197,10 @@ impl<P: Platform> Node<P> {
 
     /// This node as its peers see it.
     pub(crate) fn service(&self) -> Service<P> {
+        let (peer, api) = (self.config.advertise_peer.clone(), self.config.advertise_api.clone());
         Service {
             card: self.card,
+            advertised: Advertised { peer, api },
             identity: Arc::clone(&self.identity),
             raft: self.raft.clone(),
             log: self.log.clone(),
@@ -225,22 +228,38 @@ impl<P: Platform> Node<P> {
         }
     }
 
-    /// A member that need not join (any more).
+    /// A member that need not join (any more). A voter has joined, whether it got the answer that said so or not.
     pub(crate) fn is_initialised(&self) -> bool {
-        self.knows_members() && !self.identity.is_joining()
+        self.knows_members() && (!self.identity.is_joining() || self.is_voter())
     }
 
-    /// Once the log holds a membership, the identity says so: an empty log is damage from then on.
-    async fn note_first_membership(&self) {
+    /// What its log says of this node, its identity says from then on: once it holds a membership, an empty log is damage;
+    /// once this node votes, as was committed, it has joined.
+    async fn note_membership(&self) {
         let mut metrics = self.raft.server_metrics();
         while !self.knows_members() {
             if metrics.changed().await.is_err() {
                 return;
             }
         }
-        if let Err(why) = self.keep(Identity::set_has_log).await {
+        self.note(Identity::set_has_log).await;
+        let mut metrics = self.raft.metrics();
+        while self.identity.is_joining() && !self.is_committed_voter() {
+            if metrics.changed().await.is_err() {
+                return;
+            }
+        }
+        self.note(|identity| identity.set_joining(false)).await;
+    }
+
+    async fn note(&self, write: impl FnOnce(&Identity) -> Result<(), SetClusterError> + Send + 'static) {
+        if let Err(why) = self.keep(write).await {
             stop(&self.stop_reason, StopReason::Storage(why.to_string()));
         }
+    }
+
+    fn is_committed_voter(&self) -> bool {
+        self.machine.with(|state| self.is_voter_of(state.membership.membership()))
     }
 
     /// Its log or snapshot holds a membership.
@@ -249,7 +268,14 @@ impl<P: Platform> Node<P> {
     }
 
     pub(crate) fn is_voter(&self) -> bool {
-        self.raft.voter_ids().any(|id| id == self.identity.node_id())
+        self.is_voter_of(self.raft.server_metrics().borrow_watched().membership_config.membership())
+    }
+
+    /// Whether a membership lets this node vote, with its very directory.
+    fn is_voter_of(&self, membership: &Membership) -> bool {
+        let me = self.identity.node_id();
+        let is_listed = membership.get_node(&me).is_some_and(|known| known.incarnation == self.identity.incarnation());
+        is_listed && membership.voter_ids().any(|id| id == me)
     }
 
     pub(crate) fn announce_bootstrap(&self) {
@@ -316,16 +342,17 @@ impl<P: Platform> Node<P> {
         if !self.machine.with(Machine::is_complete) {
             return Err(NotReady::CatchingUp);
         }
-        self.leader().filter(|leader| self.is_followed(leader)).map(|_| ()).ok_or(NotReady::NoLeader)
+        self.leader().map(|_| ()).ok_or(NotReady::NoLeader)
     }
 
-    /// A leader that no quorum answers is none: a node that is cut off goes on believing that it leads.
-    fn is_followed(&self, leader: &LeaderView) -> bool {
-        if leader.node_id != self.identity.node_id() {
-            return true;
+    /// A leader that no quorum answers is none, and so is one that calls no more: a node that is cut off goes on believing
+    /// in itself, or in the one that it heard last.
+    pub(crate) fn is_followed(&self, leader: NodeId) -> bool {
+        let age_max = Duration::from_millis(self.config.election_max_ms) * 2;
+        if leader != self.identity.node_id() {
+            return self.standing.hears_leader(age_max);
         }
         let (quorum_age, sole_voter) = quorum(&self.raft);
-        let age_max = Duration::from_millis(self.config.election_max_ms) * 2;
         sole_voter || quorum_age.is_some_and(|age| age <= age_max)
     }
 
@@ -339,12 +366,16 @@ impl<P: Platform> Node<P> {
         written.expect("a panic ends the process, and nothing cancels this task")
     }
 
+    /// Who leads, as far as this node has heard of it lately.
     pub(crate) fn leader(&self) -> Option<LeaderView> {
-        let metrics = self.raft.server_metrics();
-        let metrics = metrics.borrow_watched();
-        let node_id = metrics.current_leader?;
-        let api = metrics.membership_config.membership().get_node(&node_id)?.api.clone();
-        Some(LeaderView { node_id, api })
+        let known = {
+            let metrics = self.raft.server_metrics();
+            let metrics = metrics.borrow_watched();
+            let node_id = metrics.current_leader?;
+            let api = metrics.membership_config.membership().get_node(&node_id)?.api.clone();
+            LeaderView { node_id, api }
+        };
+        self.is_followed(known.node_id).then_some(known)
     }
 
     pub(crate) fn cluster_id(&self) -> Option<ClusterId> {
@@ -414,6 +445,12 @@ impl<P: Platform> Node<P> {
 
 pub(crate) fn has_members(membership: &StoredMembership) -> bool {
     membership.membership().nodes().next().is_some()
+}
+
+/// As [`member`], for what may outlive the node.
+fn members_in_force(raft: &Raft) -> impl Fn(NodeId) -> Option<Member> + Send + Sync + 'static {
+    let metrics = raft.server_metrics();
+    move |node_id| metrics.borrow_watched().membership_config.membership().get_node(&node_id).cloned()
 }
 
 /// What the node's own effective membership says of a node.

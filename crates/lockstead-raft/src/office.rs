@@ -296,9 +296,8 @@ impl<P: Platform> Office<P> {
         let far = now + Duration::from_hours(1);
         let wait_end = self.arbiter.next_wait_end().map(|end| self.ground.local_clock.instant(end));
         let lease_now = self.read_lease_time();
-        let (deadline, ticking) =
-            self.ground.machine.with(|state| (state.table.next_deadline(), state.table.needs_ticks(lease_now)));
-        let expiry = deadline.map(|deadline| now + Duration::from_millis(deadline.ms_since(lease_now)));
+        let (end, ticking) = self.ground.machine.with(|state| (state.table.next_end(), state.table.needs_ticks()));
+        let expiry = end.map(|end| now + Duration::from_millis(end.ms_since(lease_now)));
         let tick = ticking.then(|| self.last_batch + Duration::from_millis(self.ground.tick_ms));
         [wait_end, expiry, tick].into_iter().flatten().min().unwrap_or(far)
     }

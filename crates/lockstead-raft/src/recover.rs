@@ -5,18 +5,21 @@
 //!    rename: a process that is killed before that leaves the old lineage, after it the new one.
 //! 2. Everything in the survivor's log counts, also what it did not know to be committed: an acknowledged grant may be
 //!    among it, and its fence must not be granted again.
-//! 3. No hold goes on. Grants that only the lost nodes knew of are covered by the wall clock and the hold-off.
+//! 3. No hold goes on. Grants that only the lost nodes knew of are covered by the wall clock ([`crate::lineage`]) and the
+//!    hold-off.
+//! 4. The wall clock is compared with the survivor's files before any of them is written, so that a second try with a
+//!    wrong clock is refused as the first was.
 
 use std::path::{Path, PathBuf};
 
-use lockstead_core::{ClusterId, NodeId};
+use lockstead_core::{ClusterId, NodeId, WallTime};
 
 use crate::OpenError;
 use crate::identity::{Identity, SetClusterError};
 use crate::lineage::{Begun, LineageError, NewLineage};
 use crate::platform::{Host, Platform as _};
 use crate::start::open_log;
-use crate::store::{StateMachine, StoreMetrics, first_snapshot, write_first_snapshot};
+use crate::store::{StateMachine, StoreMetrics, first_snapshot, newest_writing, write_first_snapshot};
 use crate::types::Member;
 
 /// Why a node was not recovered. Nothing was changed.
@@ -77,11 +80,14 @@ pub async fn recover(data_dir: &Path, confirmed: ClusterId, lineage: NewLineage)
         Some(found) => return Err(RecoverError::OtherCluster { found, confirmed }),
         None => return Err(RecoverError::NoNode(data_dir.to_owned())),
     }
+    let written_at = written_at(&identity)?;
+    lineage.check_clock(written_at, Host.wall())?;
     let machine = whole_state(&identity).await?;
     let cluster = ClusterId(Host.random());
     let (member, residue, applied) = machine.with(|state| {
         let member = state.membership.membership().get_node(&identity.node_id()).cloned();
-        let residue = lineage.residue(&state.table.residue(), state.newest_wall_time(), Host.wall());
+        let known = written_at.max(state.newest_wall_time());
+        let residue = lineage.residue(&state.table.residue(), known, Host.wall());
         (member, residue, state.applied_index())
     });
     let member = member.ok_or(RecoverError::NoMember(identity.node_id()))?;
@@ -97,6 +103,13 @@ pub async fn recover(data_dir: &Path, confirmed: ClusterId, lineage: NewLineage)
         other => RecoverError::Identity(other.to_string()),
     })?;
     Ok(Recovered { node_id: identity.node_id(), api, begun, applied, left_behind })
+}
+
+/// When the node's log, snapshots and identity were last written, by its own wall clock.
+fn written_at(identity: &Identity) -> Result<WallTime, OpenError> {
+    let places = [identity.file(), identity.log_dir(), identity.snapshot_dir()];
+    let newest = places.map(|path| newest_writing(&path).map_err(|source| OpenError::Io { path, source }));
+    newest.into_iter().try_fold(WallTime::default(), |newest, written| Ok(newest.max(written?)))
 }
 
 /// The state after every entry of the log.

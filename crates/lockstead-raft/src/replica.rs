@@ -1,6 +1,6 @@
 //! A node of the cluster, as the rest of the program sees it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +10,7 @@ use tokio::net::TcpListener;
 
 use crate::backup::Backup;
 use crate::config::ReplicaConfig;
+use crate::identity::Identity;
 use crate::lineage::{Begun, NewLineage};
 use crate::members::{MemberError, MemberReply, MemberRequest};
 use crate::node::Node;
@@ -37,6 +38,14 @@ pub enum OpenError {
         /// The file.
         file: PathBuf,
         /// What is wrong.
+        why: String,
+    },
+    /// A newer version of Lockstead wrote what lies there (exit 2).
+    #[error("{file}: {why}. The way out: start that version again; nothing was changed")]
+    Newer {
+        /// The file.
+        file: PathBuf,
+        /// Which version it is of, and which one is known.
         why: String,
     },
     /// The directory belongs to another node (exit 13).
@@ -176,6 +185,12 @@ pub struct Replica {
 }
 
 impl Replica {
+    /// Says who uses a data directory if another process does ([`OpenError::InUse`]). Blocks; is no start of the node.
+    #[must_use]
+    pub fn in_use(data_dir: &Path) -> Option<OpenError> {
+        Identity::reopen(data_dir).err().filter(|error| matches!(error, OpenError::InUse { .. }))
+    }
+
     /// Opens the data directory and starts the node; peers are served on `peer_listener`.
     ///
     /// # Errors
@@ -222,6 +237,13 @@ impl Replica {
     #[must_use]
     pub fn knows_members(&self) -> bool {
         self.node.knows_members()
+    }
+
+    /// Whether a cluster calls this empty node as a member of its own that had another data directory, in words: it is
+    /// never added under this id.
+    #[must_use]
+    pub fn was_member(&self) -> Option<&str> {
+        self.node.standing.was_member()
     }
 
     /// Has the leader, wherever it is, change the membership or who leads; takes `wait_ms` and 5 s at most.

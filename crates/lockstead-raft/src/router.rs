@@ -297,7 +297,7 @@ impl<P: Platform> Router<P> {
 
     /// Resolves a little after this node has seen that another office follows the one of `leader` in `term`: no decision
     /// of the former one can be on its way for long.
-    async fn office_ended(&self, leader: NodeId, term: u64) {
+    pub(crate) async fn office_ended(&self, leader: NodeId, term: u64) {
         let mut metrics = self.raft.server_metrics();
         loop {
             let (current_leader, current_term) = {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockstead_core::{ClusterId, GiveBack, NodeId, Op};
+use lockstead_core::{ClusterId, GiveBack, Incarnation, NodeId, Op};
 use openraft::async_runtime::WatchReceiver as _;
 use openraft::error::{ClientWriteError, RaftError};
 use tokio::time::timeout;
@@ -12,7 +12,8 @@ use crate::identity::Identity;
 use crate::members::{MembersAnswer, NodeStatus};
 use crate::node::member;
 use crate::peer::{
-    Dialer, ForwardAnswer, JoinAnswer, JoinCall, MembersCall, NodeCard, PeerService, RestateAnswer, RestateCall,
+    Advertised, Dialer, ForwardAnswer, JoinAnswer, JoinCall, MembersCall, NodeCard, PeerService, RestateAnswer,
+    RestateCall,
 };
 use crate::platform::{Host, Platform};
 use crate::router::Router;
@@ -26,6 +27,7 @@ pub(crate) type MembershipError = RaftError<TypeConfig, ClientWriteError<TypeCon
 /// What peers may ask of this node.
 pub(crate) struct Service<P = Host> {
     pub(crate) card: NodeCard,
+    pub(crate) advertised: Advertised,
     pub(crate) identity: Arc<Identity>,
     pub(crate) raft: Raft,
     pub(crate) log: LogStore,
@@ -43,6 +45,7 @@ impl<P> Clone for Service<P> {
     fn clone(&self) -> Self {
         Self {
             card: self.card,
+            advertised: self.advertised.clone(),
             identity: Arc::clone(&self.identity),
             raft: self.raft.clone(),
             log: self.log.clone(),
@@ -59,6 +62,10 @@ impl<P> Clone for Service<P> {
 impl<P: Platform> PeerService for Service<P> {
     fn card(&self) -> NodeCard {
         self.card
+    }
+
+    fn advertised(&self) -> Advertised {
+        self.advertised.clone()
     }
 
     fn cluster(&self) -> Option<ClusterId> {
@@ -88,6 +95,10 @@ impl<P: Platform> PeerService for Service<P> {
         if is_stranger && in_force.voter_ids().eq([self.card.node_id]) {
             self.standing.is_outgrown(node_id);
         }
+    }
+
+    fn called_as_member(&self, cluster: ClusterId, incarnation: Incarnation) {
+        self.standing.is_called_as_member(cluster, incarnation);
     }
 
     async fn answers_as(&self, node_id: NodeId, process: u64) -> bool {

@@ -7,18 +7,20 @@
 //! 1. A node neither grants votes nor stands for election until every other voter was asked and one has accepted its
 //!    start, nor while one refuses it. A sole voter has nobody to ask.
 //! 2. A refusal by one voter makes a node abstain; only more than half of the others make it end: one of them may be
-//!    mistaken. A sole voter ends when a member calls that it does not know. And whoever says that this node was removed has applied that, and what was applied was committed.
+//!    mistaken. A sole voter ends when a member calls that it does not know. And whoever says that this node was removed
+//!    has applied that, and what was applied was committed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-use lockstead_core::NodeId;
+use lockstead_core::{ClusterId, Incarnation, NodeId};
 use openraft::async_runtime::WatchReceiver as _;
 use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep};
 
+use crate::complaints::Complaints;
 use crate::node::stop;
 use crate::peer::{Dialer, RefusedWhy, Word};
 use crate::replica::StopReason;
@@ -40,9 +42,14 @@ struct Shared {
     node_id: NodeId,
     words: Mutex<Words>,
     votes: AtomicBool,
-    heard: Mutex<Instant>,
+    /// When this node began to listen.
+    since: Instant,
+    /// When a leader called last.
+    heard: Mutex<Option<Instant>>,
     /// A word has come.
     news: Notify,
+    /// Of which member a cluster reminds this empty node.
+    was_member: OnceLock<String>,
     stop_reason: watch::Sender<Option<StopReason>>,
 }
 
@@ -57,6 +64,8 @@ struct Words {
     proven: bool,
     /// Members that reach this node at other addresses than its own, and what they know of it.
     elsewhere: BTreeMap<NodeId, Member>,
+    /// What was logged of those that refuse this node for another reason than its identity.
+    complaints: Complaints,
 }
 
 /// What the words amount to.
@@ -99,8 +108,10 @@ impl Standing {
             node_id,
             words: Mutex::default(),
             votes: AtomicBool::new(false),
-            heard: Mutex::new(Instant::now()),
+            since: Instant::now(),
+            heard: Mutex::default(),
             news: Notify::new(),
+            was_member: OnceLock::new(),
             stop_reason,
         }))
     }
@@ -116,9 +127,14 @@ impl Standing {
         words.refused_by.iter().next().map(|(id, text)| format!("node {id} says: {text}"))
     }
 
-    /// A leader has called.
+    /// A leader has called, and this node follows it.
     pub(crate) fn heard_leader(&self) {
-        *self.0.heard.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+        *self.0.heard.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    /// Whether a leader has called within this time.
+    pub(crate) fn hears_leader(&self, within: Duration) -> bool {
+        self.heard().is_some_and(|heard| heard.elapsed() <= within)
     }
 
     /// A sole voter makes every membership itself, so it knows all members, unless its directory is an older copy: from
@@ -128,6 +144,22 @@ impl Standing {
             "it takes itself for the only voter, but node {by} is a member, too: its data directory is an older copy"
         );
         stop(&self.0.stop_reason, StopReason::Identity(why));
+    }
+
+    /// A node of `cluster` takes this empty node for a member of it that had another directory.
+    pub(crate) fn is_called_as_member(&self, cluster: ClusterId, incarnation: Incarnation) {
+        let node_id = self.0.node_id;
+        self.0.was_member.get_or_init(|| {
+            format!(
+                "node {node_id} is a member of cluster {cluster} with directory {incarnation}, which is not here: remove it \
+                 there, and add this node under an id that was never used"
+            )
+        });
+    }
+
+    /// Why this empty node waits in vain to be added.
+    pub(crate) fn was_member(&self) -> Option<&str> {
+        self.0.was_member.get().map(String::as_str)
     }
 
     /// A member says something of this node.
@@ -151,7 +183,11 @@ impl Standing {
                 | RefusedWhy::Itself
                 | RefusedWhy::Storage),
                 text,
-            ) => tracing::warn!(by, ?why, text, "a peer refused this node's connection"),
+            ) => {
+                if self.words().complaints.is_news(by, why, Instant::now()) {
+                    tracing::warn!(by, ?why, text, "a peer refused this node's connection");
+                }
+            }
         }
         self.0.news.notify_one();
     }
@@ -172,7 +208,11 @@ impl Standing {
     }
 
     fn silent_for(&self) -> Duration {
-        self.0.heard.lock().unwrap_or_else(PoisonError::into_inner).elapsed()
+        self.heard().unwrap_or(self.0.since).elapsed()
+    }
+
+    fn heard(&self) -> Option<Instant> {
+        *self.0.heard.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -39,6 +39,13 @@ impl Term {
         }
     }
 
+    /// The term in which this node leads now, as far as it knows.
+    pub(crate) fn current(raft: &Raft) -> Option<Self> {
+        let (watch, node_id) = (raft.server_metrics(), *raft.node_id());
+        let (number, committed) = leading(&watch, node_id)?;
+        Some(Self { node_id, number, committed, watch })
+    }
+
     pub(crate) fn number(&self) -> u64 {
         self.number
     }

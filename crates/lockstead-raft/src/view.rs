@@ -1,6 +1,6 @@
 //! What a node shows of itself and its cluster.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 
 use lockstead_core::{ClusterId, Incarnation, NodeId};
@@ -70,8 +70,10 @@ pub struct ClusterView {
     pub bootstrapping: bool,
     /// Where its peers reach it.
     pub peer: String,
-    /// Who leads.
+    /// Who leads, if the answering node has heard of it within twice the maximum election timeout.
     pub leader: Option<NodeId>,
+    /// The answering node leads, and a quorum has answered it within twice the maximum election timeout.
+    pub leads: bool,
     /// Its term.
     pub term: u64,
     /// Last log index.
@@ -82,7 +84,8 @@ pub struct ClusterView {
     pub applied: u64,
     /// Highest lease time applied, in milliseconds.
     pub lease_ms: u64,
-    /// How many voters may fail without loss of the quorum.
+    /// How many more voters may fail without loss of the quorum. A leader counts the voters that are not
+    /// [`reachable`](MemberView::reachable) as failed; any other node, which knows of none, counts none.
     pub failures_tolerated: u64,
     /// Its newest snapshot: index of its label, `built_at`, size in bytes.
     pub snapshot: Option<SnapshotView>,
@@ -127,18 +130,21 @@ pub(crate) fn of<P: Platform>(node: &Node<P>) -> ClusterView {
         (table.time(), table.no_grant_before(), table.live_records(), state.snapshot_view())
     });
     let (tail_entries, tail_bytes) = node.log.tail_stats();
+    let leader = metrics.current_leader.filter(|leader| node.is_followed(*leader));
+    let members = members(&metrics, leader, node.identity.node_id(), node.config.election_max_ms);
     ClusterView {
         cluster_id: node.identity.cluster_id(),
         node_id: node.identity.node_id(),
         bootstrapping: node.bootstrapping.load(Ordering::SeqCst),
         peer: node.config.advertise_peer.clone(),
-        leader: metrics.current_leader,
+        leader,
+        leads: leader == Some(node.identity.node_id()),
         term: metrics.current_term,
         last_log: metrics.last_log_index.unwrap_or(0),
         committed: metrics.local_committed.as_ref().map_or(0, LogId::index),
         applied: metrics.last_applied.as_ref().map_or(0, LogId::index),
         lease_ms: time.0,
-        failures_tolerated: failures_tolerated(&metrics),
+        failures_tolerated: failures_tolerated(metrics.membership_config.get_joint_config(), &members),
         snapshot,
         tail_entries,
         tail_bytes,
@@ -146,23 +152,24 @@ pub(crate) fn of<P: Platform>(node: &Node<P>) -> ClusterView {
         hold_off_ms: no_grant_before.ms_since(time),
         disk_bytes: u64::try_from(node.metrics.compaction.disk_bytes.get()).unwrap_or(0),
         membership: metrics.membership_config.log_id().as_ref().map(MembershipId::of),
-        members: members(&metrics, node.identity.node_id(), node.config.election_max_ms),
+        members,
     }
 }
 
-/// How many voters may fail so that each quorum of the effective membership still stands.
-fn failures_tolerated(metrics: &RaftMetrics) -> u64 {
-    let membership = metrics.membership_config.membership();
-    let spare = membership.get_joint_config().iter().map(|voters| voters.len().saturating_sub(1) / 2).min();
-    spare.and_then(|spare| u64::try_from(spare).ok()).unwrap_or(0)
+/// How many of those not known to be silent may fail so that each of these sets of voters still has a majority.
+fn failures_tolerated(sets: &[BTreeSet<NodeId>], members: &[MemberView]) -> u64 {
+    let silent: BTreeSet<_> =
+        members.iter().filter(|member| member.reachable == Some(false)).map(|member| member.id).collect();
+    let spare = |voters: &BTreeSet<NodeId>| voters.difference(&silent).count().saturating_sub(voters.len() / 2 + 1);
+    sets.iter().map(spare).min().and_then(|spare| u64::try_from(spare).ok()).unwrap_or(0)
 }
 
-fn members(metrics: &RaftMetrics, me: NodeId, reachable_within_ms: u64) -> Vec<MemberView> {
+fn members(metrics: &RaftMetrics, leader: Option<NodeId>, me: NodeId, reachable_within_ms: u64) -> Vec<MemberView> {
     let membership = metrics.membership_config.membership();
     let voters: Vec<NodeId> = membership.voter_ids().collect();
     let contact = LeaderKnowledge::of(metrics);
     let view = |(id, member): (&NodeId, &Member)| {
-        let role = match metrics.current_leader {
+        let role = match leader {
             Some(leader) if leader == *id => Role::Leader,
             _ if voters.contains(id) => Role::Follower,
             _ => Role::Learner,
@@ -215,5 +222,59 @@ impl LeaderKnowledge {
             matched,
             lag: matched.map(|matched| self.last_log.saturating_sub(matched)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(sets: &[&[NodeId]], silent: &[NodeId], expected: u64) {
+        let member = |(id, reachable)| MemberView {
+            id,
+            role: Role::Follower,
+            api: String::new(),
+            peer: String::new(),
+            incarnation: Incarnation(0),
+            version: String::new(),
+            starts: 1,
+            reachable,
+            last_contact_ms: None,
+            matched: None,
+            lag: None,
+        };
+        let known = silent.iter().map(|id| (*id, Some(false))).chain([(90, Some(true)), (91, None)]);
+        let members: Vec<_> = known.map(member).collect();
+        let sets: Vec<BTreeSet<_>> = sets.iter().map(|set| set.iter().copied().collect()).collect();
+        assert_eq!(failures_tolerated(&sets, &members), expected, "{sets:?} without {silent:?}");
+    }
+
+    #[test]
+    fn as_many_may_fail_as_answer_beyond_a_majority() {
+        check(&[], &[], 0);
+        check(&[&[1]], &[], 0);
+        check(&[&[1, 2]], &[], 0);
+        check(&[&[1, 2, 3]], &[], 1);
+        check(&[&[1, 2, 3, 4]], &[], 1);
+        check(&[&[1, 2, 3, 4, 5]], &[], 2);
+    }
+
+    #[test]
+    fn a_voter_that_is_silent_has_failed_already_and_a_silent_learner_counts_for_nothing() {
+        check(&[&[1, 2, 3]], &[3], 0);
+        check(&[&[1, 2, 3, 4, 5]], &[3], 1);
+        check(&[&[1, 2, 3, 4, 5]], &[3, 4], 0);
+        check(&[&[1, 2, 3]], &[9], 1);
+    }
+
+    #[test]
+    fn without_a_majority_nothing_is_left_to_fail() {
+        check(&[&[1, 2, 3]], &[2, 3], 0);
+    }
+
+    #[test]
+    fn while_the_voters_change_both_majorities_have_to_stand() {
+        check(&[&[1, 2, 3, 4, 5], &[1, 2, 3]], &[], 1);
+        check(&[&[1, 2, 3], &[1, 2, 3, 4, 5]], &[3], 0);
     }
 }

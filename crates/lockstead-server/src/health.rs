@@ -36,15 +36,19 @@ pub(crate) async fn readyz<N: Node>(State(shared): State<Arc<Shared<N>>>) -> Res
 }
 
 fn unready(not_ready: &NotReady) -> Response {
-    let reason = match not_ready {
+    let health = Health { status: "not_ready", reason: Some(reason(not_ready)), message: Some(not_ready.to_string()) };
+    let mut response = answer::json(StatusCode::SERVICE_UNAVAILABLE, &health);
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
+    response
+}
+
+/// The reason in one word, as programs read it.
+pub(crate) fn reason(not_ready: &NotReady) -> &'static str {
+    match not_ready {
         NotReady::NotJoined => "not_joined",
         NotReady::NotVoter => "not_voter",
         NotReady::Doubted(_) => "doubted",
         NotReady::CatchingUp => "catching_up",
         NotReady::NoLeader => "no_leader",
-    };
-    let health = Health { status: "not_ready", reason: Some(reason), message: Some(not_ready.to_string()) };
-    let mut response = answer::json(StatusCode::SERVICE_UNAVAILABLE, &health);
-    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));
-    response
+    }
 }

@@ -14,6 +14,7 @@ mod admin;
 mod answer;
 mod backup;
 mod body;
+mod cluster_metrics;
 mod config;
 mod connection;
 mod connections;

@@ -155,11 +155,16 @@ fn refused(refusal: &MemberRefusal) -> ErrorBody {
         MemberRefusal::MembershipChanged { .. } => ErrorCode::MembershipChanged,
         MemberRefusal::UnknownNode(_) => ErrorCode::UnknownNode,
         MemberRefusal::WrongCluster(_) => ErrorCode::WrongCluster,
+        MemberRefusal::AddressDiffers { .. } => ErrorCode::InvalidField,
     };
     let mut body = ErrorBody::new(code, refusal.to_string());
     match refusal {
         MemberRefusal::NotCaughtUp { to_go, .. } => body.error.to_go = to_go.map(to_go_body),
         MemberRefusal::MembershipChanged { now } => body.error.membership = Some(now.to_string()),
+        MemberRefusal::AddressDiffers { kind, advertised, .. } => {
+            body.error.field = Some(kind.to_string());
+            body.error.allowed = Some(advertised.clone());
+        }
         MemberRefusal::ChangeInProgress => body = body.retry_after_ms(500),
         _ => {}
     }

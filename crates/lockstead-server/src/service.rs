@@ -21,6 +21,7 @@ use tokio::sync::Semaphore;
 use tower::Service;
 use tracing::{debug, info};
 
+use crate::cluster_metrics::ClusterMetrics;
 use crate::config::ServerConfig;
 use crate::connection::Activity;
 use crate::connections::waits_max;
@@ -45,7 +46,9 @@ impl<N: Node> Shared<N> {
     pub(crate) fn new(node: N, config: ServerConfig) -> Self {
         let mut registry = Registry::default();
         let http_metrics = HttpMetrics::register(&mut registry);
-        node.register_metrics(registry.sub_registry_with_prefix("lockstead"));
+        let of_the_node = registry.sub_registry_with_prefix("lockstead");
+        node.register_metrics(of_the_node);
+        of_the_node.register_collector(Box::new(ClusterMetrics(node.clone())));
         let waits = Semaphore::new(waits_max(config.connections_max));
         Self { node, config, registry, http_metrics, waits, leader_headers: LeaderHeaders::default() }
     }

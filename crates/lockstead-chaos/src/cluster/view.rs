@@ -17,6 +17,8 @@ pub struct View {
     pub term: u64,
     /// Who leads, as far as it knows.
     pub leader: Option<u64>,
+    /// The log id of the membership in force there.
+    pub membership: Option<String>,
     /// Who has a vote.
     pub voters: BTreeSet<u64>,
     /// Who is a member without one.
@@ -55,6 +57,7 @@ impl View {
             node: body["node_id"].as_u64()?,
             term: body["term"].as_u64()?,
             leader: body["leader"].as_u64(),
+            membership: body["membership"].as_str().map(str::to_owned),
             voters: of(&["leader", "follower"]),
             learners: of(&["learner"]),
         })

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::kind::Kind;
 use super::members::Change;
+use super::midway::Midway;
 use crate::clock::ms;
 use crate::cluster::proxy::Mode;
 use crate::dice::Dice;
@@ -73,13 +74,12 @@ pub(super) fn action(kind: Kind, seed: u64, leader: Option<u64>, ids: &[u64]) ->
     // A cluster of one has no followers: what is meant for one hits the only node.
     let follower = followers.first().copied().unwrap_or(leader);
     let anybody = *dice.pick(ids);
-    let all = ids.to_vec();
     let too_many = followers.iter().copied().take(ids.len() / 2 + ids.len() % 2).collect::<Vec<u64>>();
     let cut = Disturbance::Mode(Mode::Cut);
     match kind {
         Kind::KillLeader => (Action::Kill(vec![leader]), node(leader)),
         Kind::KillFollower => (Action::Kill(vec![follower]), node(follower)),
-        Kind::KillAll => (Action::Kill(all), "all nodes".to_owned()),
+        Kind::KillAll => (Action::Kill(ids.to_vec()), "all nodes".to_owned()),
         Kind::RestartLeaderFast => (Action::Restart(leader), node(leader)),
         Kind::Terminate => {
             let id = if dice.chance(60) { leader } else { follower };
@@ -91,8 +91,8 @@ pub(super) fn action(kind: Kind, seed: u64, leader: Option<u64>, ids: &[u64]) ->
             let target = format!("nodes {too_many:?} stopped");
             (Action::Freeze(too_many), target)
         }
-        Kind::LoseQuorum => (Action::Peers(among(&all, cut)), "all peer links cut".to_owned()),
-        Kind::Hiccup => (Action::Peers(among(&all, Disturbance::Mode(Mode::Stall))), "all peer links".to_owned()),
+        Kind::LoseQuorum => (Action::Peers(among(ids, cut)), "all peer links cut".to_owned()),
+        Kind::Hiccup => (Action::Peers(among(ids, Disturbance::Mode(Mode::Stall))), "all peer links".to_owned()),
         Kind::CutLeader => (Action::Peers(around(leader, &followers, cut)), node(leader)),
         Kind::CutFollower => (Action::Peers(around(follower, &but(follower, ids), cut)), node(follower)),
         Kind::CutOneWay => {
@@ -116,7 +116,7 @@ pub(super) fn action(kind: Kind, seed: u64, leader: Option<u64>, ids: &[u64]) ->
         }
         Kind::Delay => {
             let delay = ms(dice.between(&(2..=60)));
-            (Action::Peers(among(&all, Disturbance::Delay(delay))), format!("all peer links, {delay:?}"))
+            (Action::Peers(among(ids, Disturbance::Delay(delay))), format!("all peer links, {delay:?}"))
         }
         Kind::Slow => {
             let bytes_per_s = dice.between(&(4_000..=40_000));
@@ -136,7 +136,17 @@ pub(super) fn action(kind: Kind, seed: u64, leader: Option<u64>, ids: &[u64]) ->
             let to = dice.chance(60).then_some(follower);
             (Action::Members(Change::Lead(to)), to.map_or("to any".to_owned(), node))
         }
+        Kind::KillMidChange => (Action::Members(Change::Midway(midway(&mut dice, leader, follower))), node(leader)),
     }
+}
+
+/// In which change the leader dies: more often in one that takes two steps.
+fn midway(dice: &mut Dice, leader: u64, follower: u64) -> Midway {
+    let gone = if dice.chance(30) { leader } else { follower };
+    let two_steps = dice.chance(70);
+    let changes =
+        if two_steps { [Midway::Promote, Midway::Remove(gone)] } else { [Midway::Add, Midway::Lead(follower)] };
+    *dice.pick(&changes)
 }
 
 fn node(id: u64) -> String {
@@ -197,6 +207,17 @@ mod tests {
         let to = |to| Action::Members(Change::Lead(to));
         assert!([None, Some(1), Some(3)].into_iter().all(|target| moves.contains(&to(target))));
         assert!(!moves.contains(&to(Some(2))));
+    }
+
+    #[test]
+    fn a_leader_dies_in_changes_of_every_sort() {
+        let of = |seed| action(Kind::KillMidChange, seed, Some(2), &[1, 2, 3]).0;
+        let drawn: Vec<Action> = (0..100).map(of).collect();
+        let [removed, leading] = [Midway::Remove, Midway::Lead].map(|to| (1..=3).map(to).collect::<Vec<_>>());
+        for change in [vec![Midway::Add, Midway::Promote], removed, leading].concat() {
+            let is_drawn = drawn.contains(&Action::Members(Change::Midway(change)));
+            assert_eq!(is_drawn, change != Midway::Lead(2), "{change:?}");
+        }
     }
 
     #[test]

@@ -26,6 +26,7 @@ impl Struck {
                 | Kind::RemoveNode
                 | Kind::ReplaceWiped => true,
                 Kind::Transfer => self.is_moved(offices),
+                Kind::KillMidChange => self.was_under_way && self.is_followed_by_office(offices),
                 Kind::LoseQuorum => self.is_mostly_leaderless(leaderless),
                 Kind::CutLeader => deeds.resets > 0 && self.is_followed_by_office(offices),
                 Kind::CutFollower | Kind::ClientReset => deeds.resets > 0,
@@ -81,6 +82,7 @@ mod tests {
             processes_from_us: None,
             client_links: Vec::new(),
             new_leader: None,
+            was_under_way: false,
             begin_us: 1_000_000,
             end_us: 2_000_000,
             hit_leader: true,
@@ -111,6 +113,16 @@ mod tests {
         let other = Struck { new_leader: Some(2), ..moved.clone() };
         assert!(!other.took_effect(&office(1_200_000), &[]));
         assert!(!Struck { new_leader: None, ..moved }.took_effect(&office(1_200_000), &[]));
+    }
+
+    #[test]
+    fn a_leader_only_died_in_a_change_if_that_was_asked_for_and_not_answered() {
+        let in_change = Struck { was_under_way: true, ..struck(Kind::KillMidChange) };
+        assert!(in_change.took_effect(&office(1_200_000), &[]));
+        assert!(!in_change.took_effect(&[], &[]), "somebody else has died");
+        assert!(!Struck { was_under_way: false, ..in_change.clone() }.took_effect(&office(1_200_000), &[]));
+        let half_made = Struck { processes_obeyed: false, ..in_change };
+        assert!(!half_made.took_effect(&office(1_200_000), &[]), "it was never granted");
     }
 
     #[test]

@@ -53,6 +53,9 @@ pub enum Kind {
     ReplaceWiped,
     /// Leadership moves to a node that is named, or to any.
     Transfer,
+    /// The leader is killed while it adds, promotes or removes a node, or hands over; it is started again later, and the
+    /// change is asked for until it is granted.
+    KillMidChange,
 }
 
 /// What else may go on at the same time.
@@ -82,7 +85,7 @@ const fn row(kind: Kind, name: &'static str, chain: Chain, length_ms: RangeInclu
 }
 
 /// Every kind, in the order of [`Kind`]. A new kind is a row here, an arm where it is done, and one where it is judged.
-pub static TABLE: [Row; 22] = [
+pub static TABLE: [Row; 23] = [
     row(Kind::KillLeader, "kill-leader", Chain::Main, 800..=2_500),
     row(Kind::KillFollower, "kill-follower", Chain::Main, 500..=2_500),
     row(Kind::KillAll, "kill-all", Chain::Main, 0..=800),
@@ -105,6 +108,7 @@ pub static TABLE: [Row; 22] = [
     row(Kind::RemoveNode, "remove-node", Chain::Main, 1_000..=2_000),
     row(Kind::ReplaceWiped, "replace-wiped", Chain::Main, 2_500..=4_000),
     row(Kind::Transfer, "transfer", Chain::Main, 300..=1_000),
+    row(Kind::KillMidChange, "kill-mid-change", Chain::Main, 2_500..=4_000),
 ];
 
 /// A name that is none of a kind.
@@ -161,7 +165,7 @@ mod tests {
     #[test]
     fn every_kind_has_its_row_where_it_is_looked_for() {
         // The last variant: a kind that is added after it makes this fail until it has a row.
-        assert_eq!(TABLE.len(), Kind::Transfer as usize + 1);
+        assert_eq!(TABLE.len(), Kind::KillMidChange as usize + 1);
         assert!(Kind::all().into_iter().all(|kind| kind.row().kind == kind));
     }
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::midway::Midway;
 use crate::clock::{ms, now, secs, wait_for};
 use crate::cluster::Cluster;
 use crate::cluster::view::view_of;
@@ -39,6 +40,8 @@ pub(super) enum Change {
     Replace(u64),
     /// This one leads, or any other than now.
     Lead(Option<u64>),
+    /// The leader is killed in the middle of it.
+    Midway(Midway),
 }
 
 /// What was done.
@@ -46,24 +49,60 @@ pub(super) enum Change {
 pub(super) struct Done {
     /// For people.
     pub(super) steps: Vec<String>,
-    /// The nodes that were removed.
-    pub(super) gone: Vec<u64>,
-    /// From when on the first of them was leaving.
-    pub(super) gone_from: Option<Instant>,
+    /// The nodes that were removed, or killed.
+    pub(super) hit: Vec<u64>,
+    /// From when on the first of them was leaving, or dead.
+    pub(super) hit_from: Option<Instant>,
     /// Who leads, as the answer to a transfer says.
     pub(super) new_leader: Option<u64>,
+    /// A change had been asked for and not been answered when the leader was killed in it.
+    pub(super) was_under_way: bool,
     /// What nodes did that they must not.
     pub(super) broken: Vec<String>,
 }
 
+/// A call about the members.
+#[derive(Clone, Debug)]
+pub(super) struct Call {
+    /// Any node is asked but this.
+    pub(super) not_at: u64,
+    method: &'static str,
+    path: String,
+    body: Value,
+}
+
+impl Call {
+    pub(super) fn to_promote(id: u64) -> Self {
+        let path = format!("/v1/admin/members/{id}/promote");
+        Self { not_at: id, method: "POST", path, body: json!({"wait_ms": WAIT_MS}) }
+    }
+
+    pub(super) fn to_remove(id: u64) -> Self {
+        Self { not_at: id, method: "DELETE", path: format!("/v1/admin/members/{id}"), body: Value::Null }
+    }
+
+    pub(super) fn to_lead(to: Option<u64>) -> Self {
+        Self { not_at: 0, method: "POST", path: "/v1/admin/leader".to_owned(), body: json!({"to": to}) }
+    }
+
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        let text = if self.body.is_null() { String::new() } else { self.body.to_string() };
+        request(self.method, &self.path, (!text.is_empty()).then_some(text.as_bytes()))
+    }
+
+    fn patience(&self) -> Duration {
+        PATIENCE + ms(self.body["wait_ms"].as_u64().unwrap_or_default())
+    }
+}
+
 /// Somebody who adds, removes and replaces nodes, by calls to any of them. The size stays within one of the planned one.
 pub(super) struct Operator<'a> {
-    cluster: &'a mut Cluster,
-    observer: &'a Observer,
+    pub(super) cluster: &'a mut Cluster,
+    pub(super) observer: &'a Observer,
     endpoints: &'a Endpoints,
-    dice: Dice,
-    meanwhile: &'a mut dyn FnMut(),
-    done: Done,
+    pub(super) dice: Dice,
+    pub(super) meanwhile: &'a mut dyn FnMut(),
+    pub(super) done: Done,
 }
 
 impl<'a> Operator<'a> {
@@ -103,8 +142,11 @@ impl<'a> Operator<'a> {
                 self.grow_to(size)?;
                 self.shrink_to(size)
             }
-            Change::Lead(_) if self.cluster.size() < 2 => Err(io::Error::other("nobody else could lead")),
+            Change::Lead(_) | Change::Midway(Midway::Lead(_)) if self.cluster.size() < 2 => {
+                Err(io::Error::other("nobody else could lead"))
+            }
             Change::Lead(to) => self.transfer(to),
+            Change::Midway(change) => self.lose_leader_midway(change),
         }
     }
 
@@ -118,19 +160,19 @@ impl<'a> Operator<'a> {
     }
 
     /// This node, or another if it was not there to stay.
-    fn still(&self, id: u64) -> u64 {
+    pub(super) fn still(&self, id: u64) -> u64 {
         let ids = self.cluster.ids();
         if ids.contains(&id) { id } else { ids.first().copied().unwrap_or(id) }
     }
 
-    fn grow_to(&mut self, size: usize) -> io::Result<()> {
+    pub(super) fn grow_to(&mut self, size: usize) -> io::Result<()> {
         while self.cluster.size() < size {
             self.add()?;
         }
         Ok(())
     }
 
-    fn shrink_to(&mut self, size: usize) -> io::Result<()> {
+    pub(super) fn shrink_to(&mut self, size: usize) -> io::Result<()> {
         while self.cluster.size() > size {
             let id = *self.dice.pick(&self.cluster.ids());
             self.remove(id)?;
@@ -141,29 +183,46 @@ impl<'a> Operator<'a> {
     /// A new node waits to be added and given its vote, or sees to both by itself.
     fn add(&mut self) -> io::Result<()> {
         let by_itself = self.dice.chance(30);
-        let entry = if by_itself {
+        let id = if by_itself {
             let members: Vec<String> = self.cluster.nodes().map(|node| node.api_address.to_string()).collect();
-            ["--join".to_owned(), members.join(",")].to_vec()
+            self.start_new(&["--join".to_owned(), members.join(",")])?
         } else {
-            vec!["--standby".to_owned()]
+            let id = self.start_new(&["--standby".to_owned()])?;
+            self.insist(&self.call_to_add(id))?;
+            id
         };
-        let id = self.cluster.start_new(&entry)?;
-        self.cluster.mark_unfinished(id);
-        if !by_itself {
-            let (peer, api) = (self.cluster.peer_address(id), self.cluster.node(id).api_address);
-            let body = json!({"id": id, "peer": peer.to_string(), "api": api.to_string(), "wait_ms": WAIT_MS});
-            self.insist(id, "POST", "/v1/admin/members", &body)?;
-        }
-        self.must_show(id, &format!("node {id} is no member"), |voter, learner| voter || learner)?;
+        self.must_be_member(id)?;
         // Also if it has seen to that: what is shown may be half of a change, which the next fault would have to spare.
-        let promote = format!("/v1/admin/members/{id}/promote");
-        self.insist(id, "POST", &promote, &json!({"wait_ms": WAIT_MS}))?;
+        self.insist(&Call::to_promote(id))?;
+        self.is_one_of_them(id)?;
+        self.done.steps.push(format!("node {id} {}", if by_itself { "joined" } else { "added" }));
+        Ok(())
+    }
+
+    /// A node on an empty directory, which is no member yet.
+    pub(super) fn start_new(&mut self, entry: &[String]) -> io::Result<u64> {
+        let id = self.cluster.start_new(entry)?;
+        self.cluster.mark_unfinished(id);
+        Ok(id)
+    }
+
+    pub(super) fn call_to_add(&self, id: u64) -> Call {
+        let (peer, api) = (self.cluster.peer_address(id), self.cluster.node(id).api_address);
+        let body = json!({"id": id, "peer": peer.to_string(), "api": api.to_string(), "wait_ms": WAIT_MS});
+        Call { not_at: id, method: "POST", path: "/v1/admin/members".to_owned(), body }
+    }
+
+    pub(super) fn must_be_member(&mut self, id: u64) -> io::Result<()> {
+        self.must_show(id, &format!("node {id} is no member"), |voter, learner| voter || learner)
+    }
+
+    /// A node that was given its vote shows to have it; clients learn of it.
+    pub(super) fn is_one_of_them(&mut self, id: u64) -> io::Result<()> {
         self.must_show(id, &format!("node {id} has no vote"), |voter, _| voter)?;
         self.cluster.mark_finished(id);
         self.observer.watch(id, self.cluster.node(id).api_address);
         let (address, link) = (self.cluster.client_address(id), self.cluster.client_link(id).cloned());
         self.endpoints.learn(Endpoint { node: id, address, link });
-        self.done.steps.push(format!("node {id} {}", if by_itself { "joined" } else { "added" }));
         Ok(())
     }
 
@@ -171,6 +230,11 @@ impl<'a> Operator<'a> {
     fn remove(&mut self, id: u64) -> io::Result<()> {
         self.is_leaving(id);
         self.is_gone(id)?;
+        self.must_end(id)
+    }
+
+    /// A node that was removed ends by itself.
+    pub(super) fn must_end(&mut self, id: u64) -> io::Result<()> {
         let status = wait_for(ENDED_WITHIN, || {
             (self.meanwhile)();
             self.cluster.node_mut(id).exit_status()
@@ -198,48 +262,58 @@ impl<'a> Operator<'a> {
         Ok(())
     }
 
-    fn is_leaving(&mut self, id: u64) {
-        self.done.gone_from.get_or_insert_with(now);
-        self.done.gone.push(id);
+    pub(super) fn is_leaving(&mut self, id: u64) {
+        self.is_hit(id);
         self.cluster.mark_unfinished(id);
     }
 
+    pub(super) fn is_hit(&mut self, id: u64) {
+        self.done.hit_from.get_or_insert_with(now);
+        self.done.hit.push(id);
+    }
+
     /// The members are told to do without it, and show that they do; so do clients.
-    fn is_gone(&mut self, id: u64) -> io::Result<()> {
-        self.insist(id, "DELETE", &format!("/v1/admin/members/{id}"), &Value::Null)?;
+    pub(super) fn is_gone(&mut self, id: u64) -> io::Result<()> {
+        self.insist(&Call::to_remove(id))?;
         self.endpoints.forget(id);
         self.observer.leave(id);
         self.must_show(id, &format!("node {id} is still a member"), |voter, learner| !voter && !learner)
     }
 
     fn transfer(&mut self, to: Option<u64>) -> io::Result<()> {
-        let answer = self.insist(0, "POST", "/v1/admin/leader", &json!({"to": to}))?;
+        let answer = self.insist(&Call::to_lead(to))?;
         self.done.new_leader = answer.body["leader"].as_u64();
         let to = to.map_or("any".to_owned(), |to| to.to_string());
         self.done.steps.push(format!("leadership to {to}"));
         Ok(())
     }
 
-    /// Asks one node after the other, but not this one, until one grants it. Each call may be repeated. Deleting a node that
-    /// never was a member is granted too.
-    fn insist(&mut self, not_at: u64, method: &str, path: &str, body: &Value) -> io::Result<Answer> {
-        let text = if body.is_null() { String::new() } else { body.to_string() };
-        let bytes = request(method, path, (!text.is_empty()).then_some(text.as_bytes()));
-        let within = PATIENCE + ms(body["wait_ms"].as_u64().unwrap_or_default());
-        let others: Vec<u64> = self.cluster.ids().into_iter().filter(|id| *id != not_at).collect();
+    /// Makes a call until it is granted; each may be repeated.
+    pub(super) fn insist(&mut self, call: &Call) -> io::Result<Answer> {
+        self.insist_within(GRANTED_WITHIN, call)
+    }
+
+    /// Asks one node after the other until one grants it. Deleting a node that never was a member is granted too.
+    pub(super) fn insist_within(&mut self, within: Duration, call: &Call) -> io::Result<Answer> {
+        let (bytes, patience) = (call.bytes(), call.patience().min(within));
+        let others = self.others(call.not_at);
         let mut last = "nobody to ask".to_owned();
-        let granted = wait_for(GRANTED_WITHIN, || {
+        let granted = wait_for(within, || {
             (self.meanwhile)();
             let address = self.cluster.node(*others.get(self.dice.index(others.len()))?).api_address;
-            match Conn::open(address).and_then(|mut conn| conn.call(&bytes, within)) {
+            match Conn::open(address).and_then(|mut conn| conn.call(&bytes, patience)) {
                 Ok(answer) if answer.status == 200 => return Some(answer),
-                Ok(answer) if method == "DELETE" && answer.code() == "unknown_node" => return Some(answer),
+                Ok(answer) if call.method == "DELETE" && answer.code() == "unknown_node" => return Some(answer),
                 Ok(answer) => last = answer.text,
                 Err(error) => last = error.to_string(),
             }
             None
         });
-        granted.ok_or_else(|| io::Error::other(format!("{method} {path}: {last}")))
+        granted.ok_or_else(|| io::Error::other(format!("{} {}: {last}", call.method, call.path)))
+    }
+
+    pub(super) fn others(&self, not_this: u64) -> Vec<u64> {
+        self.cluster.ids().into_iter().filter(|id| *id != not_this).collect()
     }
 
     /// Waits until some other node shows this one as told: as a voter, as a learner.

@@ -4,6 +4,7 @@ mod action;
 mod effect;
 pub mod kind;
 mod members;
+mod midway;
 mod schedule;
 mod strike;
 

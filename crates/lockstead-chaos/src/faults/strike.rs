@@ -37,6 +37,8 @@ pub struct Struck {
     pub client_links: Vec<u64>,
     /// Who was said to lead after a transfer.
     pub new_leader: Option<u64>,
+    /// Whether a change of the members had been asked for and not been answered when the leader was killed in it.
+    pub was_under_way: bool,
     /// When it began, in microseconds of the run.
     pub begin_us: u64,
     /// When it was undone.
@@ -124,6 +126,7 @@ impl<'a> Striker<'a> {
             processes_from_us: None,
             client_links: action.client_links(),
             new_leader: None,
+            was_under_way: false,
             begin_us: self.us(),
             end_us: 0,
             hit_leader: leader.is_some(),
@@ -204,9 +207,10 @@ impl<'a> Striker<'a> {
         let mut operator = Operator::new(self.cluster, self.observer, self.endpoints, seed, &mut meanwhile);
         let changed = operator.carry_out(change);
         let done = operator.done();
-        struck.processes = done.gone;
-        struck.processes_from_us = done.gone_from.map(|moment| as_us(moment.saturating_duration_since(self.origin)));
+        struck.processes = done.hit;
+        struck.processes_from_us = done.hit_from.map(|moment| as_us(moment.saturating_duration_since(self.origin)));
         struck.new_leader = done.new_leader;
+        struck.was_under_way = done.was_under_way;
         struck.target = done.steps.join(", ");
         self.broken.extend(done.broken);
         changed.map(|()| true)

@@ -20,9 +20,19 @@ pub(crate) enum Step {
     Hang,
 }
 
+const WHO: &str = "/livez";
+
 pub(crate) struct FakeNode {
     pub(crate) endpoint: Endpoint,
     asked: Arc<Mutex<Vec<Asked>>>,
+}
+
+/// What the node answers beside its script to the question to which cluster it belongs.
+#[derive(Clone, Copy)]
+enum Who {
+    Nothing,
+    Hang,
+    Member(&'static str),
 }
 
 #[derive(Clone, Debug)]
@@ -44,16 +54,36 @@ pub(crate) fn error(status: u16, code: &str) -> Step {
 impl FakeNode {
     /// Starts a node; once its script is over it answers 500 to everything.
     pub(crate) async fn start(script: Vec<Step>) -> Self {
+        Self::start_as(Who::Nothing, script).await
+    }
+
+    /// Starts a node of this cluster.
+    pub(crate) async fn start_in(cluster: &'static str, script: Vec<Step>) -> Self {
+        Self::start_as(Who::Member(cluster), script).await
+    }
+
+    /// Starts a node that takes connections and answers nothing.
+    pub(crate) async fn start_hanging() -> Self {
+        Self::start_as(Who::Hang, vec![Step::Hang]).await
+    }
+
+    async fn start_as(who: Who, script: Vec<Step>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let endpoint = listener.local_addr().unwrap().to_string().parse().unwrap();
         let asked = Arc::new(Mutex::new(Vec::new()));
-        tokio::spawn(serve(listener, script, Arc::clone(&asked)));
+        tokio::spawn(serve(listener, who, script, Arc::clone(&asked)));
         Self { endpoint, asked }
     }
 
-    /// What it was asked, in order.
+    /// What it was asked, in order, but for the question to which cluster it belongs.
     pub(crate) fn asked(&self) -> Vec<Asked> {
-        self.asked.lock().unwrap().clone()
+        let asked = self.asked.lock().unwrap();
+        asked.iter().filter(|asked| asked.target != WHO).cloned().collect()
+    }
+
+    /// How often it was asked to which cluster it belongs.
+    pub(crate) fn asked_who(&self) -> usize {
+        self.asked.lock().unwrap().iter().filter(|asked| asked.target == WHO).count()
     }
 }
 
@@ -63,14 +93,19 @@ pub(crate) async fn nobody() -> Endpoint {
     listener.local_addr().unwrap().to_string().parse().unwrap()
 }
 
-async fn serve(listener: TcpListener, script: Vec<Step>, asked: Arc<Mutex<Vec<Asked>>>) {
+async fn serve(listener: TcpListener, who: Who, script: Vec<Step>, asked: Arc<Mutex<Vec<Asked>>>) {
     let script = Arc::new(Mutex::new(script.into_iter()));
     while let Ok((stream, _)) = listener.accept().await {
         let (script, asked) = (Arc::clone(&script), Arc::clone(&asked));
         tokio::spawn(async move {
             let mut stream = BufReader::new(stream);
             while let Some(request) = read_request(&mut stream).await {
+                let is_who = request.target == WHO;
                 asked.lock().unwrap().push(request);
+                if is_who {
+                    say_who(&mut stream, who).await;
+                    continue;
+                }
                 let step = script.lock().unwrap().next().unwrap_or(say(500, "the script is over"));
                 match step {
                     Step::Say(status, body, leader) => answer(&mut stream, status, &body, leader).await,
@@ -82,6 +117,14 @@ async fn serve(listener: TcpListener, script: Vec<Step>, asked: Arc<Mutex<Vec<As
                 }
             }
         });
+    }
+}
+
+async fn say_who(stream: &mut BufReader<TcpStream>, who: Who) {
+    match who {
+        Who::Nothing => answer_with(stream, 200, "{}", "").await,
+        Who::Member(cluster) => answer_with(stream, 200, "{}", &format!("lockstead-cluster: {cluster}\r\n")).await,
+        Who::Hang => std::future::pending().await,
     }
 }
 

@@ -200,3 +200,56 @@ async fn a_client_goes_on_with_no_other_cluster_than_the_first() {
     assert_eq!(home.asked()[0].cluster, None, "nothing is known before the first answer");
     assert_eq!(away.asked()[0].cluster.as_deref(), Some("one"), "a node of another cluster can refuse before it acts");
 }
+
+#[tokio::test]
+async fn a_wait_that_was_cut_goes_on_with_no_other_cluster_than_the_one_it_began_in() {
+    let home = FakeNode::start_in("one", vec![Step::HangUp]).await;
+    let away = FakeNode::start_in("two", vec![Step::SayFrom("two", GRANT.to_owned())]).await;
+    let wait = acquire(Wait::UpTo(Duration::from_secs(20)));
+    let refused = client(&[&home.endpoint, &away.endpoint]).acquire(&wait).await.unwrap_err();
+    let (expected, found) = ("one".to_owned(), "two".to_owned());
+    assert_eq!(refused, CallError::OtherCluster { endpoint: away.endpoint.to_string(), expected, found });
+    assert_eq!(home.asked()[0].cluster.as_deref(), Some("one"));
+    assert!(away.asked().iter().all(|asked| asked.cluster.as_deref() == Some("one")), "it can refuse before it acts");
+}
+
+#[tokio::test]
+async fn only_what_may_wait_asks_for_the_cluster_first_and_only_once() {
+    let node = FakeNode::start_in("one", vec![say(409, HELD), say(409, HELD), say(409, HELD)]).await;
+    let at_once = client(&[&node.endpoint]);
+    at_once.acquire(&acquire(Wait::No)).await.unwrap();
+    assert_eq!((node.asked_who(), node.asked().len()), (0, 1), "one request to one node");
+    let waits = client(&[&node.endpoint]);
+    for _ in 0..2 {
+        waits.acquire(&acquire(Wait::UpTo(Duration::from_secs(1)))).await.unwrap();
+    }
+    assert_eq!((node.asked_who(), node.asked().len()), (1, 3));
+}
+
+#[tokio::test]
+async fn a_wait_does_not_begin_at_a_node_that_answers_nothing() {
+    let silent = FakeNode::start_hanging().await;
+    let node = FakeNode::start_in("one", vec![say(200, GRANT)]).await;
+    let wait = acquire(Wait::UpTo(Duration::from_mins(1)));
+    client(&[&silent.endpoint, &node.endpoint]).acquire(&wait).await.unwrap();
+    assert_eq!((silent.asked().len(), node.asked().len()), (0, 1));
+}
+
+#[tokio::test]
+async fn what_is_no_node_is_passed_over() {
+    for (status, body) in [(404, "<html>"), (200, "<html>"), (200, r#"{"ok":true}"#), (302, "")] {
+        let odd = FakeNode::start(vec![say(status, body)]).await;
+        let node = FakeNode::start(vec![error(404, "not_held")]).await;
+        let reply = client(&[&odd.endpoint, &node.endpoint]).get("l", Freshness::Linearizable).await.unwrap();
+        assert_eq!((reply.outcome, odd.asked().len()), (GetOutcome::NotHeld, 1), "{status} {body}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_no_node_is_named_even_if_nobody_answers_at_the_other_endpoints() {
+    let odd = FakeNode::start((0..50).map(|_| say(404, "<html>")).collect()).await;
+    let dead = nobody().await;
+    let asked = client_with(&[&odd.endpoint, &dead], Duration::from_millis(200)).get("l", Freshness::Stale).await;
+    let Err(CallError::NotUnderstood { endpoint, .. }) = asked else { panic!("{asked:?}") };
+    assert_eq!(endpoint, odd.endpoint.to_string());
+}

@@ -160,7 +160,7 @@ impl<'a> Deciding<'a> {
                 grant.fresh &= !self.arbiter.claims.contains(&grant.fence);
             }
         }
-        let tick = tick_due && self.view.table().needs_ticks(self.now.lease);
+        let tick = self.hold_off_ends() || (tick_due && self.view.table().needs_ticks());
         Drain {
             batch: (self.batch.records() > 0 || tick).then_some(self.batch),
             answers: self.answers,
@@ -330,6 +330,11 @@ impl<'a> Deciding<'a> {
     /// Whether nothing is granted yet, since holders of an earlier lineage may still count on their TTLs.
     pub(super) fn is_held_off(&self) -> bool {
         self.now.lease < self.view.table().no_grant_before()
+    }
+
+    /// Whether lease time has passed the end of the hold-off and the log does not say so yet.
+    fn hold_off_ends(&self) -> bool {
+        self.view.table().hold_off_end().is_some() && !self.is_held_off()
     }
 
     pub(super) fn held(&self, lock: &LockKey) -> Outcome {

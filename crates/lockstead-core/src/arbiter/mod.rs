@@ -176,8 +176,9 @@ impl Arbiter {
 
     /// Decides what lies before it, as far as one batch goes. `now.lease` is not below the table's time.
     ///
-    /// `token` makes a fresh secret at each call. With `tick_due` the batch may be one without records. With `restating`
-    /// old records are restated at its head, and a batch may hold nothing else.
+    /// `token` makes a fresh secret at each call. With `tick_due` the batch may be one without records, and so may the
+    /// first after a hold-off, due or not. With `restating` old records are restated at its head, and a batch may hold
+    /// nothing else.
     ///
     /// # Panics
     /// If lease time fell behind the table.

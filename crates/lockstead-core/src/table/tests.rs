@@ -45,11 +45,11 @@ fn a_hold_is_in_force_until_it_is_dropped_whatever_the_time() {
     let table = table_of(vec![(10, vec![Record::Hold(hold("L", 1, 20))]), (5_000, vec![])]);
     assert_eq!(table.holds(&lock("L")), [hold("L", 1, 20)]);
     assert_eq!(table.time(), LeaseTime(5_000));
-    assert_eq!(table.next_deadline(), Some(LeaseTime(20)));
+    assert_eq!(table.next_end(), Some(LeaseTime(20)));
     assert_eq!((table.live_records(), table.holds_in("default"), table.holds_in("other")), (1, 1, 0));
     let table = table_of(vec![(10, vec![Record::Hold(hold("L", 1, 20))]), (11, vec![drop_of("L", 1)])]);
     assert_eq!(table.holds(&lock("L")), []);
-    assert_eq!((table.live_records(), table.holds_in("default"), table.next_deadline()), (0, 0, None));
+    assert_eq!((table.live_records(), table.holds_in("default"), table.next_end()), (0, 0, None));
 }
 
 #[test]
@@ -155,13 +155,17 @@ fn the_label_lies_below_the_oldest_live_statement() {
 }
 
 #[test]
-fn ticks_are_needed_while_a_hold_lives_or_a_hold_off_lasts() {
+fn ticks_are_needed_while_a_hold_lives_and_until_the_log_has_passed_a_hold_off() {
     let hold_off = Residue { no_grant_before: LeaseTime(100), ..Residue::default() };
-    let table = Table::from_residue(&hold_off);
+    let mut table = Table::from_residue(&hold_off);
     assert_eq!(table.no_grant_before(), LeaseTime(100));
-    assert!(table.needs_ticks(LeaseTime(99)) && !table.needs_ticks(LeaseTime(100)));
+    for (index, time, end) in [(1, 0, Some(100)), (2, 99, Some(100)), (3, 100, None), (4, 101, None)] {
+        table.apply(index, 1, Batch { term: 1, time: LeaseTime(time), records: Vec::new() });
+        let end = end.map(LeaseTime);
+        assert_eq!((table.hold_off_end(), table.next_end(), table.needs_ticks()), (end, end, end.is_some()));
+    }
     assert_eq!(table.label(5), 5);
-    assert!(table_of(vec![(1, vec![Record::Hold(hold("L", 1, 20))])]).needs_ticks(LeaseTime(500)));
+    assert!(table_of(vec![(500, vec![Record::Hold(hold("L", 1, 20))])]).needs_ticks());
 }
 
 /// A history of log entries: (term of the entry, batch).

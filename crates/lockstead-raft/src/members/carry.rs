@@ -1,14 +1,16 @@
 //! The way of a change to the leader, whoever that is, and back.
 
+use std::io;
+use std::pin::pin;
 use std::time::Duration;
 
 use lockstead_core::NodeId;
 use openraft::async_runtime::WatchReceiver as _;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
-use super::types::{MemberChange, MemberError, MemberReply, MemberRequest, MembersAnswer};
+use super::types::{MemberChange, MemberError, MemberRefusal, MemberReply, MemberRequest, MembersAnswer};
 use crate::node::{Node, member};
-use crate::peer::{MembersCall, MembersCallError, ask_about_members};
+use crate::peer::{MembersCallError, MembersLink};
 use crate::platform::Platform;
 use crate::types::Member;
 use crate::view::membership_id;
@@ -18,58 +20,162 @@ const GRACE: Duration = Duration::from_secs(5);
 /// How long to wait before the leader is looked for once more.
 const ASK_AGAIN: Duration = Duration::from_millis(20);
 
+/// A request under way.
+struct Journey {
+    request: MemberRequest,
+    /// When its `wait_ms` are over.
+    wait_ends: Instant,
+    /// When it is answered at the latest; nobody begins anything for it afterwards.
+    ends: Instant,
+    /// Who was asked first.
+    first_leader: Option<NodeId>,
+    /// The newest term in which it was asked for and brought no answer.
+    unknown_in: Option<u64>,
+    /// A leader handed over for its sake.
+    handed_over: bool,
+    changed: bool,
+}
+
+/// A leader, as this node knows it.
+struct Office {
+    leader: NodeId,
+    term: u64,
+    member: Member,
+}
+
+impl Journey {
+    fn set_out(request: MemberRequest) -> Self {
+        let wait_ends = Instant::now() + Duration::from_millis(request.wait_ms);
+        let ends = wait_ends + GRACE;
+        Self { request, wait_ends, ends, first_leader: None, unknown_in: None, handed_over: false, changed: false }
+    }
+
+    fn is_over(&self) -> bool {
+        Instant::now() >= self.ends
+    }
+
+    /// The request with the wait that is left of it.
+    fn rest(&self) -> MemberRequest {
+        MemberRequest { wait_ms: ms_until(self.wait_ends), ..self.request.clone() }
+    }
+
+    fn wants_leader(&self) -> bool {
+        matches!(self.request.change, MemberChange::Lead { .. })
+    }
+
+    /// Something was done, or may have been.
+    fn is_begun(&self) -> bool {
+        self.unknown_in.is_some() || self.handed_over
+    }
+
+    fn not_in_time(&self) -> MemberError {
+        if self.is_begun() { MemberError::OutcomeUnknown } else { MemberError::NoLeader }
+    }
+
+    /// What the caller is told of a refusal in `term`; `None` if the next try may tell more.
+    ///
+    /// A later term than the one that left the request unanswered knows what came of it: what is not in its log then
+    /// never will be.
+    fn refused(&self, why: MemberRefusal, term: u64) -> Option<MemberError> {
+        let settled = self.unknown_in.is_none_or(|unknown_in| unknown_in < term);
+        match why {
+            MemberRefusal::ChangeInProgress if self.is_begun() => None,
+            _ if !settled || (self.is_begun() && self.wants_leader()) => Some(MemberError::OutcomeUnknown),
+            why => Some(why.into()),
+        }
+    }
+
+    fn unknown(&mut self, term: u64) {
+        self.unknown_in = self.unknown_in.max(Some(term));
+    }
+
+    /// Takes an answer of `office`; the caller's own, if it is one.
+    fn answered(&mut self, answer: MembersAnswer, office: &Office) -> Option<Result<MemberReply, MemberError>> {
+        match answer {
+            MembersAnswer::Changed(Ok(reply)) => {
+                let changed = self.changed || reply.changed || Some(office.leader) != self.first_leader;
+                return Some(Ok(MemberReply { changed, ..reply }));
+            }
+            MembersAnswer::Changed(Err(MemberError::Refused(why))) => return self.refused(why, office.term).map(Err),
+            MembersAnswer::Changed(Err(MemberError::NoLeader)) if !self.is_begun() => {
+                return Some(Err(MemberError::NoLeader));
+            }
+            MembersAnswer::Changed(Err(MemberError::OutcomeUnknown)) => self.unknown(office.term),
+            MembersAnswer::HandedOver => self.handed_over = true,
+            _ => {}
+        }
+        None
+    }
+}
+
 impl<P: Platform> Node<P> {
     /// Has the leader make a change; see [`crate::Replica::change_members`].
     ///
     /// A change that has taken effect is answered with success however often it is asked for, so after a lost answer it
     /// is simply asked for again.
     pub(crate) async fn change_members(&self, request: MemberRequest) -> Result<MemberReply, MemberError> {
-        let ends = Instant::now() + Duration::from_millis(request.wait_ms) + GRACE;
-        let (mut first_leader, mut unknown, mut changed) = (None, false, false);
-        loop {
-            let Ok((leader, known)) = timeout_at(ends, self.any_leader()).await else {
-                return Err(if unknown { MemberError::OutcomeUnknown } else { MemberError::NoLeader });
-            };
-            let started_with = *first_leader.get_or_insert(leader);
-            if leader != started_with && matches!(request.change, MemberChange::Lead { to: None }) {
-                return self.moved_on(leader);
+        let mut journey = Journey::set_out(request);
+        // A future that is ready counts as in time, however late it is: hence the look at the clock before each try.
+        while !journey.is_over() {
+            let Ok(office) = timeout_at(journey.ends, self.any_office()).await else { break };
+            let started_with = *journey.first_leader.get_or_insert(office.leader);
+            if office.leader != started_with && matches!(journey.request.change, MemberChange::Lead { to: None }) {
+                return self.moved_on(office.leader);
             }
-            match self.ask_leader(leader, &known, &request, ends).await {
-                Ok(MembersAnswer::Changed(Ok(reply))) => {
-                    changed |= reply.changed || leader != started_with;
-                    return self.once_seen(MemberReply { changed, ..reply }, &request, ends).await;
-                }
-                Ok(MembersAnswer::Changed(Err(MemberError::OutcomeUnknown))) | Err(MembersCallError::Lost(_)) => {
-                    unknown = true;
-                }
-                Ok(MembersAnswer::Changed(Err(why))) => return Err(why),
-                Ok(_) | Err(MembersCallError::NotSent(_)) => {}
+            match self.ask_office(&office, &journey).await {
+                Ok(answer) => match journey.answered(answer, &office) {
+                    Some(Ok(reply)) => return self.once_seen(reply, &journey).await,
+                    Some(Err(why)) => return Err(why),
+                    None => {}
+                },
+                Err(MembersCallError::Lost(_)) => journey.unknown(office.term),
+                Err(MembersCallError::NotSent(_)) => {}
             }
             sleep(ASK_AGAIN).await;
         }
+        Err(journey.not_in_time())
     }
 
-    async fn ask_leader(
-        &self,
-        leader: NodeId,
-        known: &Member,
-        request: &MemberRequest,
-        ends: Instant,
-    ) -> Result<MembersAnswer, MembersCallError> {
-        let time_left = ends.saturating_duration_since(Instant::now());
-        if leader == self.identity.node_id() {
-            return Ok(self.service().change(request.clone(), time_left).await);
+    /// Asks a leader, while it is one and there is time.
+    async fn ask_office(&self, office: &Office, journey: &Journey) -> Result<MembersAnswer, MembersCallError> {
+        let over = async {
+            tokio::select! {
+                () = self.router.office_ended(office.leader, office.term) => {}
+                () = sleep_until(journey.ends) => {}
+            }
+        };
+        if office.leader == self.identity.node_id() {
+            let (service, time_left) = (self.service(), journey.ends.saturating_duration_since(Instant::now()));
+            return tokio::select! {
+                biased;
+                answer = service.change(journey.rest(), time_left) => Ok(answer),
+                () = over => Err(lost()),
+            };
         }
-        let time_left_ms = u64::try_from(time_left.as_millis()).unwrap_or(u64::MAX);
-        let call = MembersCall::Change { request: request.clone(), time_left_ms };
-        ask_about_members(&self.dialer, leader, known, &call, time_left).await
+        let mut over = pin!(over);
+        let link = tokio::select! {
+            biased;
+            link = MembersLink::open(&self.dialer, office.leader, &office.member) => link?,
+            () = &mut over => return Ok(MembersAnswer::NotLeader),
+        };
+        tokio::select! {
+            biased;
+            answer = link.change(journey.rest(), ms_until(journey.ends)) => answer,
+            () = over => Err(lost()),
+        }
     }
 
-    async fn any_leader(&self) -> (NodeId, Member) {
+    async fn any_office(&self) -> Office {
         loop {
-            let leader = self.router.leader();
-            if let Some(found) = leader.and_then(|id| Some((id, member(&self.raft, id)?))) {
-                return found;
+            let (leader, term) = {
+                let metrics = self.raft.server_metrics();
+                let metrics = metrics.borrow_watched();
+                (metrics.current_leader, metrics.vote.leader_id.term)
+            };
+            if let Some(office) =
+                leader.and_then(|leader| Some(Office { leader, term, member: member(&self.raft, leader)? }))
+            {
+                return office;
             }
             sleep(ASK_AGAIN).await;
         }
@@ -82,13 +188,8 @@ impl<P: Platform> Node<P> {
     }
 
     /// A change of leader counts once this very node sees it.
-    async fn once_seen(
-        &self,
-        reply: MemberReply,
-        request: &MemberRequest,
-        ends: Instant,
-    ) -> Result<MemberReply, MemberError> {
-        if !matches!(request.change, MemberChange::Lead { .. }) {
+    async fn once_seen(&self, reply: MemberReply, journey: &Journey) -> Result<MemberReply, MemberError> {
+        if !journey.wants_leader() {
             return Ok(reply);
         }
         let mut metrics = self.raft.server_metrics();
@@ -99,7 +200,15 @@ impl<P: Platform> Node<P> {
                 }
             }
         };
-        timeout_at(ends, seen).await.map_err(|_| MemberError::OutcomeUnknown)?;
+        timeout_at(journey.ends, seen).await.map_err(|_| MemberError::OutcomeUnknown)?;
         Ok(reply)
     }
+}
+
+fn lost() -> MembersCallError {
+    MembersCallError::Lost(io::ErrorKind::TimedOut.into())
+}
+
+fn ms_until(moment: Instant) -> u64 {
+    u64::try_from(moment.saturating_duration_since(Instant::now()).as_millis()).unwrap_or(u64::MAX)
 }

@@ -11,24 +11,27 @@ use openraft::error::{ChangeMembershipError, ClientWriteError, RaftError};
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::plan::Plan;
-use super::quorum::{Voters, answering, are_quorums, voters_in_force, warning_about};
+use super::quorum::{Voters, answering, are_quorums, coming_voters, voters_in_force, warning_about};
 use super::types::{
     MemberChange, MemberError, MemberRefusal, MemberReply, MemberRequest, MembersAnswer, MembershipId, ToGo,
 };
 use crate::node::member;
-use crate::peer::Found;
 use crate::platform::Platform;
 use crate::service::{MembershipError, Service};
+use crate::term::{Term, TermLost};
 use crate::types::{Member, TypeConfig};
 use crate::view::membership_id;
 
 /// How long another change may take to make room for this one.
 const TURN_TIME_MAX: Duration = Duration::from_millis(500);
 /// How long to wait before a new node is looked for, or a learner's progress looked at, once more.
-const LOOK_AGAIN: Duration = Duration::from_millis(50);
+pub(super) const LOOK_AGAIN: Duration = Duration::from_millis(50);
 
 /// A step towards an answer.
 pub(super) type Step<T> = Result<T, MembersAnswer>;
+
+/// Whoever has it changes the membership: openraft takes one change at a time.
+type Turn = tokio::sync::OwnedMutexGuard<()>;
 
 pub(super) fn refuse<T>(refusal: MemberRefusal) -> Step<T> {
     Err(MembersAnswer::Changed(Err(refusal.into())))
@@ -46,26 +49,41 @@ impl<P: Platform> Service<P> {
 
     async fn try_change(&self, request: &MemberRequest, ends: Instant) -> Step<MemberReply> {
         self.check_force(request)?;
+        let mut term = Term::current(&self.raft).ok_or(MembersAnswer::NotLeader)?;
         self.check_leadership(ends).await?;
+        let decided = self.decide(request, &mut term, ends).await;
+        let is_view = match &decided {
+            Ok(reply) => !reply.changed,
+            Err(answer) => matches!(answer, MembersAnswer::Changed(Err(MemberError::Refused(_)))),
+        };
+        if is_view {
+            // It rests on what this leader knows and on who answers it: one that was deposed meanwhile may be wrong.
+            self.check_leadership(ends).await?;
+            term.check().map_err(not_leader)?;
+        }
+        decided
+    }
+
+    async fn decide(&self, request: &MemberRequest, term: &mut Term, ends: Instant) -> Step<MemberReply> {
         let wait_ends = Instant::now() + Duration::from_millis(request.wait_ms);
         let newcomer = match &request.change {
-            MemberChange::Lead { to } => return self.lead(request, *to).await,
+            MemberChange::Lead { to } => return self.lead(request, *to, ends).await,
             MemberChange::Add { id, peer, api } => {
                 if member(&self.raft, *id).is_none() {
                     self.check_match(request)?;
                     self.check_addresses(*id, (peer, api))?;
                 }
-                self.newcomer(*id, peer, api, wait_ends.min(ends)).await?
+                term.hold(self.newcomer(*id, peer, api, wait_ends.min(ends))).await.map_err(not_leader)??
             }
             MemberChange::Promote { id } => {
-                self.check_caught_up(*id, request, wait_ends.min(ends)).await?;
+                term.hold(self.check_caught_up(*id, request, wait_ends.min(ends))).await.map_err(not_leader)??;
                 None
             }
             MemberChange::Move { .. } | MemberChange::Remove { .. } | MemberChange::Demote { .. } => None,
         };
         let changed = self.in_turn(request, newcomer, ends).await?;
         let to_go = match request.change {
-            MemberChange::Add { id, .. } => self.progress(id, wait_ends.min(ends)).await,
+            MemberChange::Add { id, .. } => term.hold(self.progress(id, wait_ends.min(ends))).await.ok().flatten(),
             _ => None,
         };
         Ok(self.reply(changed, to_go))
@@ -98,11 +116,20 @@ impl<P: Platform> Service<P> {
     /// were ever used known.
     pub(super) async fn check_leadership(&self, ends: Instant) -> Step<()> {
         let time_max = (2 * self.election_max).min(ends.saturating_duration_since(Instant::now()));
-        match timeout(time_max, self.raft.ensure_linearizable(ReadPolicy::ReadIndex)).await {
-            Ok(Ok(_)) => Ok(()),
-            _ if self.router.leader() == Some(self.card.node_id) => {
-                Err(MembersAnswer::Changed(Err(MemberError::NoLeader)))
+        let is_led_here = || self.router.leader() == Some(self.card.node_id);
+        let led = async {
+            // A leader that has just been stopped for a while has still to hear who leads.
+            while self.raft.ensure_linearizable(ReadPolicy::ReadIndex).await.is_err() {
+                if !is_led_here() {
+                    return false;
+                }
+                sleep(LOOK_AGAIN).await;
             }
+            true
+        };
+        match timeout(time_max, led).await {
+            Ok(true) => Ok(()),
+            _ if is_led_here() => Err(MembersAnswer::Changed(Err(MemberError::NoLeader))),
             _ => Err(MembersAnswer::NotLeader),
         }
     }
@@ -115,48 +142,21 @@ impl<P: Platform> Service<P> {
         }
     }
 
-    /// Who is to be taken in, as it says itself; `None` if it is a member already, or cannot become one.
-    async fn newcomer(&self, id: NodeId, peer: &str, api: &str, ends: Instant) -> Step<Option<Member>> {
-        if member(&self.raft, id).is_some() || self.machine.with(|state| state.table.is_retired(id)) {
-            return Ok(None);
-        }
-        loop {
-            let why = match self.dialer.look_at(peer).await {
-                Ok(found) => match self.fits(&found, id) {
-                    Ok(()) => return Ok(Some(found.as_member(peer, api))),
-                    Err(why) => return refuse(MemberRefusal::NodeUnreachable(why)),
-                },
-                Err(why) => format!("nobody answers at {peer} as node {id}: {why}"),
-            };
-            if Instant::now() + LOOK_AGAIN > ends {
-                return refuse(MemberRefusal::NodeUnreachable(why));
-            }
-            sleep(LOOK_AGAIN).await;
-        }
-    }
-
-    fn fits(&self, found: &Found, id: NodeId) -> Result<(), String> {
-        let mine = self.identity.cluster_id();
-        match found.cluster {
-            _ if found.node_id != id => Err(format!("node {} answers there, not node {id}", found.node_id)),
-            Some(cluster) if Some(cluster) != mine => Err(format!("node {id} belongs to cluster {cluster}")),
-            _ => Ok(()),
-        }
-    }
-
     async fn check_caught_up(&self, id: NodeId, request: &MemberRequest, ends: Instant) -> Step<()> {
         if member(&self.raft, id).is_none() {
             return refuse(MemberRefusal::UnknownNode(id));
         }
-        if self.raft.voter_ids().any(|voter| voter == id) {
+        if coming_voters(&self.raft).contains(&id) {
             return Ok(());
         }
         self.check_match(request)?;
         let goal = self.raft.metrics().borrow_watched().last_log_index.unwrap_or(0);
         let ends = ends.max(Instant::now() + self.answer_time_max() / 2);
-        let answers = answering(&self.raft, self.answer_time_max() / 2, |answering| answering.contains(&id)).await;
-        if !answers.contains(&id) {
-            return refuse(self.not_caught_up(id, format!("node {id} does not answer")));
+        while !self.is_heard(id).await {
+            if Instant::now() + LOOK_AGAIN > ends {
+                return refuse(self.not_caught_up(id, format!("node {id} does not answer")));
+            }
+            sleep(LOOK_AGAIN).await;
         }
         while self.matched(id).is_none_or(|matched| matched < goal) || !self.is_whole(id).await {
             if Instant::now() + LOOK_AGAIN > ends {
@@ -165,6 +165,10 @@ impl<P: Platform> Service<P> {
             sleep(LOOK_AGAIN).await;
         }
         Ok(())
+    }
+
+    async fn is_heard(&self, id: NodeId) -> bool {
+        answering(&self.raft, self.answer_time_max() / 2, |answering| answering.contains(&id)).await.contains(&id)
     }
 
     async fn is_whole(&self, id: NodeId) -> bool {
@@ -187,33 +191,48 @@ impl<P: Platform> Service<P> {
     }
 
     /// Makes what `plan` says when it is this change's turn; says whether there was anything to do.
+    ///
+    /// What a former leader left half done is finished before: nobody plans from a membership that goes away.
     pub(super) async fn in_turn_with(&self, ends: Instant, plan: impl FnOnce() -> Step<Option<Plan>>) -> Step<bool> {
         let turn = timeout(TURN_TIME_MAX, Arc::clone(&self.changing).lock_owned()).await;
         let Ok(turn) = turn else { return refuse(MemberRefusal::ChangeInProgress) };
+        let turn = match self.rest_of_a_change() {
+            Some(rest) => self.make(rest, turn, ends).await?,
+            None => turn,
+        };
         let Some(plan) = plan()? else { return Ok(false) };
         if !plan.forced {
             self.check_quorum(&plan).await?;
         }
+        self.make(plan, turn, ends).await.map(|_turn| true)
+    }
+
+    /// Makes a change in its turn, and gives the turn back.
+    async fn make(&self, plan: Plan, turn: Turn, ends: Instant) -> Step<Turn> {
         if !plan.voters.contains(&self.card.node_id) {
             // Its successor goes on from here.
             drop(turn);
             return match self.best_successor().await {
-                Ok(successor) => Err(self.transfer(successor).await),
+                Ok(successor) => Err(self.transfer(successor, ends).await),
                 Err(refusal) => refuse(refusal),
             };
         }
+        if Instant::now() >= ends {
+            return Err(MembersAnswer::Changed(Err(MemberError::NoLeader)));
+        }
         tracing::info!(change = %plan.change, "changing the membership");
+        let before = self.membership_id();
         // A change that is begun is gone through with, whoever waits for it: it may take two steps.
         let raft = self.raft.clone();
         let made = tokio::spawn(async move {
-            let made = raft.change_membership(plan.change, plan.retain).await.map(drop);
-            drop(turn);
-            made
+            let made = raft.change_membership(plan.change, plan.retain).await;
+            made.map(|_| turn)
         });
         match timeout_at(ends, made).await {
-            Ok(Ok(Ok(()))) => Ok(true),
-            Ok(Ok(Err(why))) => Err(not_made(&why)),
-            Ok(Err(_)) | Err(_) => Err(MembersAnswer::Changed(Err(MemberError::OutcomeUnknown))),
+            Ok(Ok(Ok(turn))) => Ok(turn),
+            // Of two steps, the first may have been made.
+            Ok(Ok(Err(why))) if self.membership_id() == before => Err(not_made(&why)),
+            Ok(Ok(Err(_)) | Err(_)) | Err(_) => Err(MembersAnswer::Changed(Err(MemberError::OutcomeUnknown))),
         }
     }
 
@@ -261,6 +280,10 @@ impl<P: Platform> Service<P> {
     }
 }
 
+fn not_leader(TermLost: TermLost) -> MembersAnswer {
+    MembersAnswer::NotLeader
+}
+
 fn not_made(why: &MembershipError) -> MembersAnswer {
     match why {
         RaftError::APIError(ClientWriteError::ForwardToLeader(_)) => MembersAnswer::NotLeader,
@@ -285,12 +308,12 @@ fn not_planned(why: &ChangeMembershipError<openraft::alias::CommittedLeaderIdOf<
 
 impl<P: Platform> Service<P> {
     /// A request to lead: success is seen by the node that was asked, once the target leads.
-    async fn lead(&self, request: &MemberRequest, to: Option<NodeId>) -> Step<MemberReply> {
+    async fn lead(&self, request: &MemberRequest, to: Option<NodeId>, ends: Instant) -> Step<MemberReply> {
         if to == Some(self.card.node_id) {
             return Ok(self.reply(false, None));
         }
         self.check_match(request)?;
-        Err(self.hand_over_to(to).await)
+        Err(self.hand_over_to(to, ends).await)
     }
 }
 

@@ -1,34 +1,57 @@
 //! What a lost leader left half done.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use openraft::ChangeMembers;
 use openraft::async_runtime::WatchReceiver as _;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
-use crate::types::Raft;
+use super::plan::Plan;
+use super::quorum::voters_in_force;
+use crate::platform::Platform;
+use crate::service::Service;
 
 /// How long to wait before a joint membership is looked at once more.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);
+/// How long to wait for the rest of a change; it goes on however long it takes.
+const FINISH_TIME_MAX: Duration = Duration::from_secs(4);
 
 /// Makes a joint membership a plain one whenever this node leads and no change of its own is under way.
 ///
 /// Whoever was to be removed stays a learner: the request is repeated by whoever made it, and removes it then.
-pub(crate) async fn finish_joint_changes(raft: Raft, changing: Arc<tokio::sync::Mutex<()>>) {
-    let mut metrics = raft.server_metrics();
+pub(crate) async fn finish_joint_changes<P: Platform>(service: Service<P>) {
+    let mut metrics = service.raft.server_metrics();
     loop {
         let left_behind = {
             let metrics = metrics.borrow_watched();
             metrics.state.is_leader() && metrics.membership_config.get_joint_config().len() > 1
         };
-        if left_behind && let Ok(_one_at_a_time) = changing.try_lock() {
-            let finished = raft.change_membership(ChangeMembers::AddVoterIds([].into()), true).await;
-            tracing::info!(?finished, "finished a change of the membership that a former leader had begun");
+        if left_behind && service.changing.try_lock().is_ok() {
+            service.finish_alone().await;
         }
         tokio::select! {
             changed = metrics.changed() => if changed.is_err() { return },
             () = sleep(LOOK_AGAIN), if left_behind => {}
+        }
+    }
+}
+
+impl<P: Platform> Service<P> {
+    /// The rest of a change that a former leader has begun, if it left one behind.
+    pub(super) fn rest_of_a_change(&self) -> Option<Plan> {
+        match &voters_in_force(&self.raft)[..] {
+            [_, .., coming] => Some(Plan::finishing(coming.clone())),
+            _ => None,
+        }
+    }
+
+    async fn finish_alone(&self) {
+        let ends = Instant::now() + FINISH_TIME_MAX;
+        // A joint membership has to be committed before it is gone on from.
+        if self.check_leadership(ends).await.is_ok() {
+            match self.in_turn_with(ends, || Ok(None)).await {
+                Ok(_) => tracing::info!("finished a change of the membership that a former leader had begun"),
+                Err(answer) => tracing::info!(?answer, "a change that a former leader had begun is left for later"),
+            }
         }
     }
 }

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use lockstead_core::NodeId;
 use openraft::async_runtime::WatchReceiver as _;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
-use super::quorum::{Voters, answering, voters_in_force};
+use super::quorum::{Voters, answering, coming_voters};
 use super::types::{MemberError, MemberRefusal, MembersAnswer};
 use crate::node::member;
 use crate::peer::{MembersCall, ask_about_members};
@@ -18,14 +18,14 @@ use crate::types::LogId;
 const SUCCESSION_TIME_MAX: Duration = Duration::from_secs(2);
 
 impl<P: Platform> Service<P> {
-    /// Hands leadership to `to`, or to the best voter; [`MembersAnswer::NotLeader`] once another leads.
-    pub(super) async fn hand_over_to(&self, to: Option<NodeId>) -> MembersAnswer {
+    /// Hands leadership to `to`, or to the best voter; [`MembersAnswer::HandedOver`] once another leads.
+    pub(super) async fn hand_over_to(&self, to: Option<NodeId>, ends: Instant) -> MembersAnswer {
         let found = match to {
             Some(to) => self.check_successor(to).await.map(|()| to),
             None => self.best_successor().await,
         };
         match found {
-            Ok(successor) => self.transfer(successor).await,
+            Ok(successor) => self.transfer(successor, ends).await,
             Err(refusal) => MembersAnswer::Changed(Err(refusal.into())),
         }
     }
@@ -33,7 +33,7 @@ impl<P: Platform> Service<P> {
     /// The voter other than this node that answers, is whole and is furthest.
     pub(super) async fn best_successor(&self) -> Result<NodeId, MemberRefusal> {
         let me = self.card.node_id;
-        let voters: Voters = voters_in_force(&self.raft).into_iter().flatten().collect();
+        let voters = coming_voters(&self.raft);
         let wanted = |id: &NodeId| *id != me && voters.contains(id);
         let expected = voters.iter().filter(|id| wanted(id)).count();
         let all = |answering: &Voters| answering.iter().filter(|id| wanted(id)).count() == expected;
@@ -81,8 +81,11 @@ impl<P: Platform> Service<P> {
         }
     }
 
-    pub(super) async fn transfer(&self, successor: NodeId) -> MembersAnswer {
+    pub(super) async fn transfer(&self, successor: NodeId, ends: Instant) -> MembersAnswer {
         let me = self.card.node_id;
+        if Instant::now() >= ends {
+            return MembersAnswer::Changed(Err(MemberError::NoLeader));
+        }
         tracing::info!(successor, "handing leadership over");
         if self.raft.trigger().transfer_leader(successor).await.is_err() {
             return MembersAnswer::Changed(Err(MemberError::NoLeader));
@@ -96,7 +99,7 @@ impl<P: Platform> Service<P> {
             }
         };
         match timeout(SUCCESSION_TIME_MAX, succeeded).await {
-            Ok(()) => MembersAnswer::NotLeader,
+            Ok(()) => MembersAnswer::HandedOver,
             Err(_) => MembersAnswer::Changed(Err(MemberError::OutcomeUnknown)),
         }
     }

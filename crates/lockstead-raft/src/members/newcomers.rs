@@ -107,7 +107,8 @@ impl<P: Platform> Service<P> {
         let metrics = self.raft.server_metrics();
         let metrics = metrics.borrow_watched();
         let mut members = metrics.membership_config.membership().nodes();
-        let (other, _) = members.find(|(other, known)| **other != id && (known.peer == peer || known.api == api))?;
+        let is_there = |known: &Member| [peer, api].iter().any(|asked| known.peer == **asked || known.api == **asked);
+        let (other, _) = members.find(|(other, known)| **other != id && is_there(known))?;
         Some(*other)
     }
 }

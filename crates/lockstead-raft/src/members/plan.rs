@@ -25,6 +25,11 @@ pub(super) struct Plan {
 }
 
 impl Plan {
+    /// The second step of a change: from a joint membership to its latter half.
+    pub(super) fn finishing(voters: Voters) -> Self {
+        Self { change: ChangeMembers::AddVoterIds([].into()), retain: true, voters, away: None, forced: true }
+    }
+
     /// A member says something new of itself.
     pub(super) fn recording(id: NodeId, member: Member, voters: Voters) -> Self {
         Self { change: ChangeMembers::SetNodes([(id, member)].into()), retain: true, voters, away: None, forced: false }

@@ -18,6 +18,11 @@ pub(super) fn voters_in_force(raft: &Raft) -> Vec<Voters> {
     raft.server_metrics().borrow_watched().membership_config.get_joint_config().clone()
 }
 
+/// The voters that there are once no change is half made.
+pub(super) fn coming_voters(raft: &Raft) -> Voters {
+    voters_in_force(raft).pop().unwrap_or_default()
+}
+
 /// The nodes that have answered this leader after this call, itself included: all of them, or as soon as `enough`.
 pub(super) async fn answering(raft: &Raft, time_max: Duration, enough: impl Fn(&Voters) -> bool) -> Voters {
     let asked_at = Instant::now();

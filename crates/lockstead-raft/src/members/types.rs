@@ -168,6 +168,34 @@ pub enum MemberRefusal {
     /// The cluster id that was to force the change is another cluster's.
     #[error("force must be the id of this cluster, {0}")]
     WrongCluster(ClusterId),
+    /// The node wants to be reached at another address than the one given: it would not run there.
+    #[error("{kind} must be {advertised}, which node {id} advertises")]
+    AddressDiffers {
+        /// The node.
+        id: NodeId,
+        /// Which of its addresses.
+        kind: AddressKind,
+        /// What it is.
+        advertised: String,
+    },
+}
+
+/// One of the two addresses of a member, by its field in a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum AddressKind {
+    /// Where peers reach it.
+    Peer,
+    /// Where clients reach it.
+    Api,
+}
+
+impl fmt::Display for AddressKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Peer => "peer",
+            Self::Api => "api",
+        })
+    }
 }
 
 /// A change that brought no reply.
@@ -202,8 +230,10 @@ pub(crate) enum MembersAnswer {
     Announced(JoinAnswer),
     /// What became of a change.
     Changed(Result<MemberReply, MemberError>),
-    /// It does not lead (any more); ask whoever does.
+    /// It does not lead (any more), and has done nothing; ask whoever does.
     NotLeader,
+    /// It has handed leadership over because of this change; ask whoever leads now.
+    HandedOver,
 }
 
 #[cfg(test)]

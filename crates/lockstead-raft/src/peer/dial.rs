@@ -11,7 +11,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::frame::Connection;
-use super::hello::{Hello, HelloAnswer, NodeCard, PROTOCOL, Purpose, RefusedWhy, VERSION, Welcome};
+use super::hello::{Advertised, Hello, HelloAnswer, NodeCard, PROTOCOL, Purpose, RefusedWhy, VERSION, Welcome};
 use super::starts::{Acquaintance, SeenStarts};
 use crate::types::Member;
 
@@ -39,15 +39,22 @@ pub(crate) struct Found {
     pub(crate) node_id: NodeId,
     /// The lineage it belongs to; `None` if it is empty.
     pub(crate) cluster: Option<ClusterId>,
+    /// Where it wants to be reached.
+    pub(crate) advertised: Advertised,
     card: NodeCard,
     version: String,
 }
 
 impl Found {
+    /// Its data directory.
+    pub(crate) fn incarnation(&self) -> Incarnation {
+        self.card.incarnation
+    }
+
     /// How the membership shall name it.
-    pub(crate) fn as_member(&self, peer: &str, api: &str) -> Member {
+    pub(crate) fn as_member(&self) -> Member {
         let NodeCard { incarnation, starts, process, .. } = self.card;
-        let (peer, api, version) = (peer.to_owned(), api.to_owned(), self.version.clone());
+        let (Advertised { peer, api }, version) = (self.advertised.clone(), self.version.clone());
         Member { peer, api, incarnation, version, starts, process }
     }
 }
@@ -141,12 +148,14 @@ impl Dialer {
 
     /// Who is at a peer address?
     pub(crate) async fn look_at(&self, address: &str) -> Result<Found, DialError> {
-        let (_, Welcome { cluster, card, version, .. }) =
+        let (mut connection, Welcome { cluster, card, version, .. }) =
             self.dial_at(address, None, Purpose::Probe, DIAL_TIME_MAX).await?;
-        Ok(Found { node_id: card.node_id, cluster, card, version })
+        let advertised = timeout(DIAL_TIME_MAX, connection.receive()).await.map_err(io::Error::from)??;
+        Ok(Found { node_id: card.node_id, cluster, advertised, card, version })
     }
 
-    fn address<'a>(&'a self, target: NodeId, member: &'a Member) -> &'a str {
+    /// Where a member is dialed.
+    pub(crate) fn address<'a>(&'a self, target: NodeId, member: &'a Member) -> &'a str {
         self.0.routes.get(&target).unwrap_or(&member.peer)
     }
 
@@ -218,7 +227,7 @@ mod tests {
     use tokio::net::TcpListener;
 
     use super::*;
-    use crate::peer::fakes::{card, dialer, member_at, welcome};
+    use crate::peer::fakes::{FakeNode, card, dialer, member_at, serve, welcome};
     use crate::peer::lock;
 
     const HOME: ClusterId = ClusterId(7);
@@ -282,6 +291,18 @@ mod tests {
         });
         assert_eq!(accepted.unwrap().to, Some((2, member.incarnation)));
         assert!(outcome.is_err());
+    }
+
+    #[tokio::test]
+    async fn whoever_is_looked_at_says_who_it_is_and_where_it_wants_to_be_reached() {
+        let node = serve(FakeNode::new(2, None)).await;
+        let found = dialer(1, Some(HOME)).look_at(&node.address()).await.unwrap();
+        assert_eq!((found.node_id, found.cluster, found.incarnation()), (2, None, card(2).incarnation));
+        let member = found.as_member();
+        assert_eq!(
+            (member.peer.as_str(), member.api.as_str(), member.incarnation),
+            ("peer:2", "api:2", Incarnation(2))
+        );
     }
 
     #[tokio::test]

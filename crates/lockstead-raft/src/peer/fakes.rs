@@ -20,7 +20,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use super::dial::Dialer;
-use super::hello::{NodeCard, VERSION, Welcome};
+use super::hello::{Advertised, NodeCard, VERSION, Welcome};
 use super::join::{JoinAnswer, JoinCall};
 use super::restate::{RestateAnswer, RestateCall, Restated};
 use super::server::{PeerServer, RaftPort};
@@ -89,6 +89,10 @@ pub(super) enum Asked {
     /// The future of a request was dropped before it was answered.
     Withdrawn(LockKey),
     GiveBack(GiveBack),
+    /// A change of the membership, which is never answered.
+    Change,
+    /// The future of a change was dropped.
+    ChangeGivenUp,
 }
 
 /// A node's service; the test reads what it is asked from [`FakeNode::asked`].
@@ -103,6 +107,7 @@ struct FakeState {
     retired: Vec<NodeId>,
     answering: Mutex<HashMap<NodeId, u64>>,
     joins: Mutex<Vec<JoinCall>>,
+    called_as: Mutex<Vec<(ClusterId, Incarnation)>>,
     asked: mpsc::UnboundedSender<Asked>,
     asked_of: Mutex<Option<mpsc::UnboundedReceiver<Asked>>>,
 }
@@ -118,6 +123,7 @@ impl FakeNode {
             retired: Vec::new(),
             answering: Mutex::default(),
             joins: Mutex::default(),
+            called_as: Mutex::default(),
             asked,
             asked_of: Mutex::new(Some(asked_of)),
         }))
@@ -155,6 +161,10 @@ impl FakeNode {
         lock(&self.0.joins).clone()
     }
 
+    pub(super) fn called_as(&self) -> Vec<(ClusterId, Incarnation)> {
+        lock(&self.0.called_as).clone()
+    }
+
     pub(super) fn asked(&self) -> mpsc::UnboundedReceiver<Asked> {
         lock(&self.0.asked_of).take().unwrap()
     }
@@ -179,6 +189,10 @@ impl PeerService for FakeNode {
         self.0.card
     }
 
+    fn advertised(&self) -> Advertised {
+        Advertised { peer: format!("peer:{}", self.0.card.node_id), api: format!("api:{}", self.0.card.node_id) }
+    }
+
     fn cluster(&self) -> Option<ClusterId> {
         *lock(&self.0.cluster)
     }
@@ -200,6 +214,10 @@ impl PeerService for FakeNode {
     }
 
     fn called_by_unknown(&self, _node_id: NodeId) {}
+
+    fn called_as_member(&self, cluster: ClusterId, incarnation: Incarnation) {
+        lock(&self.0.called_as).push((cluster, incarnation));
+    }
 
     async fn answers_as(&self, node_id: NodeId, process: u64) -> bool {
         lock(&self.0.answering).get(&node_id) == Some(&process)
@@ -227,12 +245,26 @@ impl PeerService for FakeNode {
         }
     }
 
-    async fn members(&self, _call: MembersCall) -> MembersAnswer {
+    async fn members(&self, call: MembersCall) -> MembersAnswer {
+        if matches!(call, MembersCall::Change { .. }) {
+            drop(self.0.asked.send(Asked::Change));
+            let _given_up = GivenUp(self);
+            pending::<()>().await;
+        }
         MembersAnswer::Status(NodeStatus { complete: true, votes: false })
     }
 
     async fn restate(&self, _call: RestateCall) -> RestateAnswer {
         RestateAnswer::Restated(Restated { upto: 7, applied: 9 })
+    }
+}
+
+/// Tells that a change is given up.
+struct GivenUp<'a>(&'a FakeNode);
+
+impl Drop for GivenUp<'_> {
+    fn drop(&mut self) {
+        drop(self.0.0.asked.send(Asked::ChangeGivenUp));
     }
 }
 

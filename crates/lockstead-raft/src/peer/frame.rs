@@ -41,7 +41,7 @@ pub(super) fn append_frame<T: Serialize>(buffer: &mut Vec<u8>, message: &T) -> i
 }
 
 /// Reads a frame's content, from the version byte on.
-fn decode<T: DeserializeOwned>(content: &[u8]) -> io::Result<T> {
+pub(super) fn decode<T: DeserializeOwned>(content: &[u8]) -> io::Result<T> {
     let Some((&version, body)) = content.split_first() else { return Err(malformed("an empty frame")) };
     if version != FRAME_VERSION {
         return Err(malformed(format!("frame version {version} instead of {FRAME_VERSION}")));

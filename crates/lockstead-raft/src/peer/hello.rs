@@ -44,7 +44,7 @@ pub(super) enum Purpose {
     Requests,
     /// One call of a node that may be no member yet.
     Join,
-    /// Who answers there? The hello is all.
+    /// Who answers there, and where does it want to be reached? Nothing more is asked.
     Probe,
     /// One call about the membership.
     Members,
@@ -78,6 +78,15 @@ pub(super) struct Welcome {
     /// What the acceptor's membership says of the dialer.
     pub(super) known: Option<Member>,
     pub(super) version: String,
+}
+
+/// The frame after a [`Welcome`] to a [`Purpose::Probe`]: where the acceptor wants to be reached.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Advertised {
+    /// By peers, `host:port`.
+    pub(crate) peer: String,
+    /// By clients, `host:port`.
+    pub(crate) api: String,
 }
 
 /// Why a connection was refused.
@@ -144,7 +153,7 @@ async fn check_hello<P: PeerService>(
         return Err(Refusal::new(RefusedWhy::Protocol, text));
     }
     let card = service.card();
-    check_target(card, hello)?;
+    check_target(service, card, hello)?;
     let adopted = check_cluster(service.cluster(), hello)?;
     check_sender(service, card, hello.from)?;
     // Whoever asks to join, or who somebody is, has proved nothing yet: its word must not turn a member away.
@@ -175,7 +184,13 @@ async fn meet<P: PeerService>(service: &P, seen: &SeenStarts, from: NodeCard) ->
     seen.accept(from)
 }
 
-fn check_target(card: NodeCard, hello: &Hello) -> Result<(), Refusal> {
+fn check_target<P: PeerService>(service: &P, card: NodeCard, hello: &Hello) -> Result<(), Refusal> {
+    if let (None, Some(theirs), Some((id, incarnation))) = (service.cluster(), hello.cluster, hello.to)
+        && (id, hello.purpose) == (card.node_id, Purpose::Raft)
+        && incarnation != card.incarnation
+    {
+        service.called_as_member(theirs, incarnation);
+    }
     let fits = match hello.to {
         Some(to) => to == (card.node_id, card.incarnation),
         None => matches!(hello.purpose, Purpose::Join | Purpose::Probe),

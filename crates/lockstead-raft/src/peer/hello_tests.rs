@@ -119,3 +119,21 @@ fn the_hello_has_these_bytes() {
     let expected = [&[/* protocol */ 1, /* cluster */ 1, 7][..], &from, &to, &[/* purpose */ 1], &version].concat();
     assert_eq!(bytes[5..], expected);
 }
+
+#[tokio::test]
+async fn an_empty_node_hears_that_its_id_was_a_member_with_another_directory() {
+    let call = |to, purpose| Hello { to: Some(to), ..hello(purpose) };
+    let lost = (1, Incarnation(9));
+    for (cluster, call, heard) in [
+        (None, call(lost, Purpose::Raft), true),
+        (None, call((1, Incarnation(1)), Purpose::Raft), false),
+        (None, call((3, Incarnation(9)), Purpose::Raft), false),
+        (None, call(lost, Purpose::Probe), false),
+        (None, Hello { cluster: None, ..call(lost, Purpose::Raft) }, false),
+        (Some(HOME), call(lost, Purpose::Raft), false),
+    ] {
+        let host = FakeNode::new(1, cluster);
+        answer(&host, &SeenStarts::default(), &call).await;
+        assert_eq!(host.called_as(), if heard { vec![(HOME, Incarnation(9))] } else { Vec::new() }, "{call:?}");
+    }
+}

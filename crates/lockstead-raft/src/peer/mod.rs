@@ -28,22 +28,24 @@ mod wire;
 
 #[cfg(test)]
 mod fakes;
+#[cfg(test)]
+mod golden_tests;
 
 use std::future::Future;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use lockstead_core::{ClusterId, GiveBack, NodeId, Op, Outcome};
+use lockstead_core::{ClusterId, GiveBack, Incarnation, NodeId, Op, Outcome};
 use serde::{Deserialize, Serialize};
 
 use crate::members::MembersAnswer;
 use crate::types::Member;
 
 pub(crate) use dial::{Dialer, Found, Word};
-pub(crate) use hello::{NodeCard, RefusedWhy};
+pub(crate) use hello::{Advertised, NodeCard, RefusedWhy};
 pub(crate) use join::{JoinAnswer, JoinCall, JoinStep, ask_to_join};
 pub(crate) use link::RequestLinks;
-pub(crate) use members::{MembersCall, MembersCallError, ask_about_members};
+pub(crate) use members::{MembersCall, MembersCallError, MembersLink, ask_about_members};
 pub(crate) use network::PeerNetworkFactory;
 pub(crate) use restate::{RestateAnswer, RestateCall, Restated, ask_to_restate};
 pub(crate) use server::{PeerServer, RaftHandle};
@@ -78,6 +80,9 @@ pub(crate) trait PeerService: Clone + Send + Sync + 'static {
     /// Who this node is.
     fn card(&self) -> NodeCard;
 
+    /// Where it wants to be reached.
+    fn advertised(&self) -> Advertised;
+
     /// The lineage it belongs to; `None` before it has joined one.
     fn cluster(&self) -> Option<ClusterId>;
 
@@ -95,6 +100,9 @@ pub(crate) trait PeerService: Clone + Send + Sync + 'static {
 
     /// A node of this lineage has called that this node's membership does not name. Must not block.
     fn called_by_unknown(&self, node_id: NodeId);
+
+    /// A node of a lineage takes this empty node for one of its members, which had another data directory. Must not block.
+    fn called_as_member(&self, cluster: ClusterId, incarnation: Incarnation);
 
     /// Whether this very process answers where the membership says that the node is.
     fn answers_as(&self, node_id: NodeId, process: u64) -> impl Future<Output = bool> + Send;

@@ -3,10 +3,13 @@
 //! openraft makes one network for appends, one for heartbeats and one for snapshots per target, and a new one for each
 //! vote; each opens its own connection when it is first used. A call takes the connection out and puts it back once its
 //! own answer has arrived: a call that fails or is dropped leaves none behind, so no later call can read its answer.
+//!
+//! openraft keeps a network for as long as its node leads, so where the target is reached is looked up at each dial.
 
 use std::future::Future;
 use std::io;
 use std::iter;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use futures::Stream;
@@ -96,16 +99,30 @@ mod snapshot_bytes {
     }
 }
 
-/// Makes the networks of one node.
-#[derive(Clone, Debug)]
+/// What the membership in force says of a node.
+type LookUp = dyn Fn(NodeId) -> Option<Member> + Send + Sync;
+
+/// Makes the networks of one node. All clones look in one membership.
+#[derive(Clone)]
 pub(crate) struct PeerNetworkFactory {
     dialer: Dialer,
+    look_up: Arc<OnceLock<Box<LookUp>>>,
 }
 
 impl PeerNetworkFactory {
     /// Networks that dial in the name of this node.
     pub(crate) fn new(dialer: Dialer) -> Self {
-        Self { dialer }
+        Self { dialer, look_up: Arc::default() }
+    }
+
+    /// From now on the networks made and to be made dial whom `look_up` names; only the first call counts. Without it, or
+    /// for a node that it does not know, they dial whom they were made for.
+    pub(crate) fn look_members_up(&self, look_up: impl Fn(NodeId) -> Option<Member> + Send + Sync + 'static) {
+        self.look_up.get_or_init(|| Box::new(look_up));
+    }
+
+    fn in_force(&self, target: NodeId) -> Option<Member> {
+        self.look_up.get().and_then(|look_up| look_up(target))
     }
 }
 
@@ -113,15 +130,16 @@ impl RaftNetworkFactory<TypeConfig> for PeerNetworkFactory {
     type Network = PeerNetwork;
 
     async fn new_client(&mut self, target: NodeId, node: &Member) -> PeerNetwork {
-        PeerNetwork { dialer: self.dialer.clone(), target, member: node.clone(), connection: None, calls: 0 }
+        PeerNetwork { factory: self.clone(), target, made_for: node.clone(), connection: None, calls: 0 }
     }
 }
 
 /// Calls to one node over at most one connection.
 pub(crate) struct PeerNetwork {
-    dialer: Dialer,
+    factory: PeerNetworkFactory,
     target: NodeId,
-    member: Member,
+    /// What the membership said of the target when this was made.
+    made_for: Member,
     connection: Option<Connection>,
     calls: u64,
 }
@@ -165,7 +183,11 @@ impl PeerNetwork {
     async fn take_connection(&mut self, time_max: Duration) -> Result<Connection, DialError> {
         match self.connection.take() {
             Some(connection) if connection.peer().is_none_or(|peer| !peer.overtaken().is_cancelled()) => Ok(connection),
-            _ => self.dialer.dial(self.target, &self.member, Purpose::Raft, time_max).await,
+            _ => {
+                let member = self.factory.in_force(self.target);
+                let member = member.as_ref().unwrap_or(&self.made_for);
+                self.factory.dialer.dial(self.target, member, Purpose::Raft, time_max).await
+            }
         }
     }
 }

@@ -233,3 +233,39 @@ async fn what_was_acknowledged_is_remembered_against_a_later_start() {
     assert!(!judge(Position::new(Some(&vote()), Some(&log_id(1)))));
     assert!(judge(Position::new(Some(&vote()), Some(&log_id(2)))));
 }
+
+#[tokio::test]
+async fn each_dial_goes_where_the_membership_in_force_says() {
+    let (old, new) = (FakeRaft::default(), FakeRaft::default());
+    let before = serve_raft(FakeNode::new(1, Some(HOME)), old.clone()).await;
+    let after = serve_raft(FakeNode::new(1, Some(HOME)), new.clone()).await;
+    let mut factory = PeerNetworkFactory::new(dialer(2, Some(HOME)));
+    let mut network = factory.new_client(1, &before.member).await;
+    network.vote(vote_request(), option()).await.unwrap();
+    let moved = after.member.clone();
+    factory.look_members_up(move |node_id| (node_id == 1).then(|| moved.clone()));
+    // What works is left alone.
+    network.pre_vote(vote_request(), option()).await.unwrap();
+    network.connection = None;
+    network.vote(vote_request(), option()).await.unwrap();
+    assert_eq!((&lock(&old.votes_asked)[..], &lock(&new.votes_asked)[..]), (&["vote", "pre-vote"][..], &["vote"][..]));
+}
+
+#[tokio::test]
+async fn whom_the_membership_does_not_name_is_dialed_where_openraft_says() {
+    let node = serve_raft(FakeNode::new(1, Some(HOME)), FakeRaft::default()).await;
+    let mut factory = PeerNetworkFactory::new(dialer(2, Some(HOME)));
+    factory.look_members_up(|_| None);
+    assert!(factory.new_client(1, &node.member).await.vote(vote_request(), option()).await.unwrap().vote_granted);
+}
+
+#[tokio::test]
+async fn a_route_goes_before_the_membership_in_force() {
+    let node = serve_raft(FakeNode::new(1, Some(HOME)), FakeRaft::default()).await;
+    let routes = BTreeMap::from([(1, node.address())]);
+    let mut factory = PeerNetworkFactory::new(Dialer::new(card(2), || Some(HOME), routes, |_, _| ()));
+    let nobody = Member { peer: "127.0.0.1:1".to_owned(), ..node.member.clone() };
+    let elsewhere = nobody.clone();
+    factory.look_members_up(move |_| Some(elsewhere.clone()));
+    assert!(factory.new_client(1, &nobody).await.vote(vote_request(), option()).await.unwrap().vote_granted);
+}

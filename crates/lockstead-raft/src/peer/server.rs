@@ -80,7 +80,7 @@ pub(crate) struct RaftHandle<SM: RaftStateMachine<TypeConfig, SnapshotData = Sna
     pub(crate) raft: Raft<TypeConfig, SM>,
     /// See [`RaftPort::may_vote`].
     pub(crate) may_vote: Arc<dyn Fn() -> bool + Send + Sync>,
-    /// Told each time that a leader calls.
+    /// Told each time that a leader has called that this node follows.
     pub(crate) heard: Arc<dyn Fn() + Send + Sync>,
 }
 
@@ -96,8 +96,12 @@ impl<SM: RaftStateMachine<TypeConfig, SnapshotData = SnapshotData>> RaftPort for
     }
 
     async fn append(&self, rpc: AppendEntriesRequest<TypeConfig>) -> Result<AppendEntriesResponse<TypeConfig>, String> {
-        (self.heard)();
-        self.raft.append_entries(rpc).await.map_err(|error| error.to_string())
+        let answer = self.raft.append_entries(rpc).await.map_err(|error| error.to_string())?;
+        // One of an earlier term is no leader.
+        if !matches!(answer, AppendEntriesResponse::HigherVote(_)) {
+            (self.heard)();
+        }
+        Ok(answer)
     }
 
     async fn vote(&self, rpc: VoteRequest<TypeConfig>) -> Result<VoteResponse<TypeConfig>, String> {
@@ -187,13 +191,19 @@ impl<P: PeerService, R: RaftPort> PeerServer<P, R> {
             }
             Purpose::Members => {
                 let call = timeout(HELLO_TIME_MAX, connection.receive()).await??;
-                connection.send(&self.service.members(call).await).await
+                let answer = tokio::select! {
+                    biased;
+                    // Nothing more is sent: the caller has given up, and what it asked for is not begun any more.
+                    _ = connection.receive::<()>() => return Ok(()),
+                    answer = self.service.members(call) => answer,
+                };
+                connection.send(&answer).await
             }
             Purpose::Restate => {
                 let call = timeout(HELLO_TIME_MAX, connection.receive()).await??;
                 connection.send(&self.service.restate(call).await).await
             }
-            Purpose::Probe => Ok(()),
+            Purpose::Probe => connection.send(&self.service.advertised()).await,
         }
     }
 

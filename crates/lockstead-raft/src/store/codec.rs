@@ -8,12 +8,14 @@
 //! are little-endian. A fact: version (1), CRC-32 of all other bytes (4), bincode.
 
 use std::borrow::Cow;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use openraft::EntryPayload;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use crate::OpenError;
 use crate::types::{BatchBytes, Entry, LogId};
 
 const VERSION: u8 = 1;
@@ -27,8 +29,64 @@ const KIND_BLANK: u8 = 0;
 const KIND_BATCH: u8 = 1;
 const KIND_MEMBERSHIP: u8 = 2;
 
-/// Why bytes are not what was written.
-pub(super) type Why = String;
+/// Why bytes cannot be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Why {
+    /// They are not what was written.
+    #[error("{0}")]
+    Damaged(String),
+    /// A newer version of this program wrote them.
+    #[error("{0}")]
+    Newer(String),
+}
+
+impl Why {
+    /// The same, said at more length.
+    pub(super) fn map(self, more: impl FnOnce(String) -> String) -> Self {
+        match self {
+            Self::Damaged(why) => Self::Damaged(more(why)),
+            Self::Newer(why) => Self::Newer(more(why)),
+        }
+    }
+
+    /// What that means for a file.
+    pub(super) fn refuse(self, file: PathBuf) -> OpenError {
+        match self {
+            Self::Damaged(why) => OpenError::Damaged { file, why },
+            Self::Newer(why) => OpenError::Newer { file, why },
+        }
+    }
+}
+
+impl From<String> for Why {
+    fn from(why: String) -> Self {
+        Self::Damaged(why)
+    }
+}
+
+impl From<&str> for Why {
+    fn from(why: &str) -> Self {
+        Self::Damaged(why.to_owned())
+    }
+}
+
+/// Judges the version of bytes that have a checksum: it is looked at first, as another version may have its checksum
+/// elsewhere. `is_sum_right` says whether the checksum is right with the version `known` in place of `found`: if so, it
+/// was only the version that was damaged.
+pub(super) fn check_version(found: u8, known: u8, is_sum_right: bool) -> Result<(), Why> {
+    match is_sum_right {
+        true if found == known => Ok(()),
+        false if found > known => Err(Why::Newer(newer(found.into(), known.into()))),
+        _ => Err("its checksum is wrong".into()),
+    }
+}
+
+/// The words for what a newer version of this program wrote.
+pub(crate) fn newer(found: u32, known: u32) -> String {
+    format!(
+        "it is of version {found}, and this build knows version {known} only: a newer version of Lockstead wrote it"
+    )
+}
 
 /// An entry as it lies in journal and sled. Encoded once for both.
 #[derive(Debug)]
@@ -78,7 +136,7 @@ pub(super) fn first_key(index: u64) -> [u8; 8] {
 pub(super) fn index_of(key: &[u8]) -> Result<u64, Why> {
     match key.split_first_chunk() {
         Some((index, rest)) if matches!(rest.len(), 0 | 2) => Ok(u64::from_be_bytes(*index)),
-        _ => Err(format!("a key of {} bytes", key.len())),
+        _ => Err(format!("a key of {} bytes", key.len()).into()),
     }
 }
 
@@ -92,20 +150,16 @@ pub(super) fn encode_fact<T: Serialize>(fact: &T) -> Vec<u8> {
 }
 
 pub(super) fn decode_fact<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Why> {
-    if bytes.len() < FACT_HEAD_BYTES || bytes[1..FACT_HEAD_BYTES] != crc(bytes, 1) {
-        return Err("its checksum is wrong".to_owned());
-    }
-    if bytes[0] != VERSION {
-        return Err(format!("version {} is unknown", bytes[0]));
-    }
+    let is_sum_right = bytes.len() >= FACT_HEAD_BYTES && bytes[1..FACT_HEAD_BYTES] == crc(bytes, 1);
+    check_version(bytes.first().copied().unwrap_or_default(), VERSION, is_sum_right)?;
     decode_all(&bytes[FACT_HEAD_BYTES..])
 }
 
 pub(super) fn decode_all<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Why> {
     match bincode::serde::decode_from_slice(bytes, bincode::config::standard()) {
         Ok((value, used)) if used == bytes.len() => Ok(value),
-        Ok((_, used)) => Err(format!("{} bytes too many", bytes.len() - used)),
-        Err(error) => Err(error.to_string()),
+        Ok((_, used)) => Err(format!("{} bytes too many", bytes.len() - used).into()),
+        Err(error) => Err(error.to_string().into()),
     }
 }
 
@@ -120,7 +174,7 @@ impl Assembler {
     pub(super) fn push(&mut self, key: &[u8], value: &[u8]) -> Result<Option<Entry>, Why> {
         let (head, body) = Head::parse(value)?;
         if key != self::key(head.index, head.part) {
-            return Err(format!("entry {} lies under the key of another", head.index));
+            return Err(format!("entry {} lies under the key of another", head.index).into());
         }
         self.push_parsed(head, body)
     }
@@ -145,7 +199,7 @@ impl Assembler {
             }
             other => {
                 let index = other.map_or(head.index, |(before, _)| before.index);
-                Err(format!("entry {index} lacks a part"))
+                Err(format!("entry {index} lacks a part").into())
             }
         }
     }
@@ -154,7 +208,7 @@ impl Assembler {
     pub(super) fn finish(&self) -> Result<(), Why> {
         match &self.partial {
             None => Ok(()),
-            Some((head, _)) => Err(format!("entry {} lacks a part", head.index)),
+            Some((head, _)) => Err(format!("entry {} lacks a part", head.index).into()),
         }
     }
 
@@ -189,15 +243,10 @@ impl Head {
     }
 
     fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), Why> {
-        let Some((head, body)) = bytes.split_first_chunk::<HEAD_BYTES>() else {
-            return Err(format!("a value of {} bytes is too short", bytes.len()));
-        };
-        if head[CRC_AT..] != crc(bytes, CRC_AT) {
-            return Err("a checksum is wrong".to_owned());
-        }
-        if head[0] != VERSION {
-            return Err(format!("version {} is unknown", head[0]));
-        }
+        let is_sum_right = bytes.len() >= HEAD_BYTES && bytes[CRC_AT..HEAD_BYTES] == crc(bytes, CRC_AT);
+        let checked = check_version(bytes.first().copied().unwrap_or_default(), VERSION, is_sum_right);
+        checked.map_err(|why| why.map(|why| format!("a value: {why}")))?;
+        let (head, body) = bytes.split_at(HEAD_BYTES);
         let number = |from: usize, to: usize| head[from..to].iter().rev().fold(0, |n, b| n << 8 | u64::from(*b));
         let short = |from: usize| u16::from_le_bytes([head[from], head[from + 1]]);
         Ok((
@@ -220,9 +269,11 @@ fn key(index: u64, part: u16) -> Vec<u8> {
     key
 }
 
+/// The checksum that the bytes have if they are of our version.
 fn crc(bytes: &[u8], crc_at: usize) -> [u8; 4] {
     let mut hasher = crc32fast::Hasher::new();
-    hasher.update(&bytes[..crc_at]);
+    hasher.update(&[VERSION]);
+    hasher.update(&bytes[1..crc_at]);
     hasher.update(&bytes[crc_at + 4..]);
     hasher.finalize().to_le_bytes()
 }
@@ -244,7 +295,7 @@ fn decode_entry(head: Head, body: &[u8]) -> Result<Entry, Why> {
         KIND_BLANK => EntryPayload::Blank,
         KIND_BATCH => EntryPayload::Normal(BatchBytes(Arc::from(body))),
         KIND_MEMBERSHIP => EntryPayload::Membership(decode_all(body)?),
-        kind => return Err(format!("entry {} is of the unknown kind {kind}", head.index)),
+        kind => return Err(format!("entry {} is of the unknown kind {kind}", head.index).into()),
     };
     Ok(Entry { log_id: LogId::new_term_index(head.term, head.index), payload })
 }

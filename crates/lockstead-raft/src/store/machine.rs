@@ -71,8 +71,8 @@ impl StateMachine {
         }
         let mut machine = Machine::default();
         if let Some(snapshot) = snapshot {
-            let damaged = |why| OpenError::Damaged { file: dir.to_owned(), why };
-            machine.replace(&Contents::decode(&snapshot.data).map_err(damaged)?, snapshot);
+            let contents = Contents::decode(&snapshot.data).map_err(|why| why.refuse(dir.to_owned()))?;
+            machine.replace(&contents, snapshot);
         }
         Ok(Self { machine: Arc::new(Mutex::new(machine)), log, files: Arc::new(files), fault: Arc::default() })
     }

@@ -9,7 +9,9 @@
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::time::UNIX_EPOCH;
 
+use lockstead_core::WallTime;
 use lockstead_core::record::BATCH_HEADER_BYTES;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 
@@ -30,6 +32,7 @@ mod tests;
 mod trees;
 mod writer;
 
+pub(crate) use codec::newer;
 pub(crate) use first::{first_snapshot, write_first_snapshot};
 pub(crate) use log_store::LogStore;
 pub(crate) use machine::{Machine, StateMachine};
@@ -53,6 +56,28 @@ impl StoreMetrics {
             group_size: Histogram::new(exponential_buckets(1.0, 2.0, 12)),
         }
     }
+}
+
+/// When a file, or any of the files below a directory, was last written, by the wall clock of this machine then. What is
+/// missing was never written.
+///
+/// # Errors
+/// The system refuses to say.
+pub(crate) fn newest_writing(path: &Path) -> io::Result<WallTime> {
+    let metadata = match std::fs::metadata(path) {
+        Ok(metadata) => metadata,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(WallTime::default()),
+        Err(error) => return Err(error),
+    };
+    if !metadata.is_dir() {
+        let since_epoch = metadata.modified()?.duration_since(UNIX_EPOCH).unwrap_or_default();
+        return Ok(WallTime(u64::try_from(since_epoch.as_millis()).unwrap_or(u64::MAX)));
+    }
+    let mut newest = WallTime::default();
+    for item in std::fs::read_dir(path)? {
+        newest = newest.max(newest_writing(&item?.path())?);
+    }
+    Ok(newest)
 }
 
 /// What the files below `dir` occupy on disk, in bytes. Files that vanish meanwhile count as nothing.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use std::{fs::TryLockError, io};
 
 use super::change::{Change, Checkpoint, Witness};
-use super::disk::{Disk, SledDisk, io_error, sync_dir};
+use super::disk::{Disk, SledDisk, sync_dir};
 use super::journal::{self, Found, Layout, SegmentFiles};
 use super::tail::Tail;
 use super::trees::{ScanError, Trees};
@@ -126,7 +126,7 @@ pub(super) fn open_sled(dir: &Path) -> Result<sled::Db, OpenError> {
         .path(dir)
         // A leaf with values above a quarter of this would go to a blob file, which is never synced.
         .segment_size(8 << 20)
-        .cache_capacity(16 << 20)
+        .cache_capacity(8 << 20)
         // The thread behind it collects garbage too.
         .flush_every_ms(Some(500))
         .open()
@@ -190,22 +190,31 @@ fn io_refuses(path: &Path, source: io::Error) -> OpenError {
 
 fn sled_refuses(dir: &Path, error: sled::Error) -> OpenError {
     let file: PathBuf = dir.join("db");
-    match error {
-        sled::Error::Io(source) => OpenError::Io { path: file, source },
-        other => OpenError::Damaged { file, why: io_error(other).to_string() },
-    }
+    let why = match error {
+        // A file that is too short, or bytes that make no sense: sled's own finding, not the system's.
+        sled::Error::Io(source) if source.raw_os_error().is_none() && is_damage(source.kind()) => "it was cut off",
+        sled::Error::Io(source) => return OpenError::Io { path: file, source },
+        sled::Error::Corruption { .. } => "its checksums are wrong",
+        sled::Error::CollectionNotFound(_) => "a tree is missing",
+        sled::Error::Unsupported(_) | sled::Error::ReportableBug(_) => "it contradicts itself",
+    };
+    OpenError::Damaged { file, why: format!("sled cannot read it ({why})") }
+}
+
+fn is_damage(kind: io::ErrorKind) -> bool {
+    matches!(kind, io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData)
 }
 
 fn trees_refuse(dir: &Path, error: ScanError) -> OpenError {
     match error {
-        ScanError::Damaged(why) => OpenError::Damaged { file: dir.join("db"), why },
+        ScanError::Unreadable(why) => why.refuse(dir.join("db")),
         ScanError::Sled(error) => sled_refuses(dir, error),
     }
 }
 
 fn journal_refuses(dir: &Path, error: journal::ScanError) -> OpenError {
     match error {
-        journal::ScanError::Damaged { file, why } => OpenError::Damaged { file, why },
+        journal::ScanError::Unreadable { file, why } => why.refuse(file),
         journal::ScanError::SledBehind(why) => OpenError::Damaged { file: dir.join("db"), why },
         journal::ScanError::Io(path, source) => OpenError::Io { path, source },
     }

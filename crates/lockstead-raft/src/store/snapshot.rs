@@ -13,7 +13,7 @@ use std::sync::{Mutex, PoisonError};
 
 use lockstead_core::{ClusterId, Residue};
 
-use super::codec::{Why, decode_all};
+use super::codec::{Why, check_version, decode_all, newer};
 use super::disk::sync_dir;
 use crate::OpenError;
 use crate::identity::ClusterCell;
@@ -55,10 +55,11 @@ impl Contents {
                 let (built_at, residue) = decode_all(rest)?;
                 Ok(Self { built_at, residue })
             }
-            Some((version, _)) => {
-                Err(format!("snapshot version {version} is unknown: a newer version of Lockstead wrote it"))
+            Some((version, _)) if *version > DATA_VERSION => {
+                Err(Why::Newer(newer((*version).into(), DATA_VERSION.into())))
             }
-            None => Err("it is empty".to_owned()),
+            Some((version, _)) => Err(format!("its data is of version {version}").into()),
+            None => Err("it is empty".into()),
         }
     }
 }
@@ -66,9 +67,18 @@ impl Contents {
 /// Why a file is no snapshot for this node.
 enum Unusable {
     /// It is not what was written: an older one may do.
-    Damaged(Why),
+    Damaged(String),
     /// It is intact, but of another version or cluster: nothing else will do.
     Foreign(Why),
+}
+
+impl From<Why> for Unusable {
+    fn from(why: Why) -> Self {
+        match why {
+            Why::Damaged(why) => Self::Damaged(why),
+            newer @ Why::Newer(_) => Self::Foreign(newer),
+        }
+    }
 }
 
 /// The directory of snapshots.
@@ -92,14 +102,14 @@ impl SnapshotFiles {
     /// A damaged one is set aside under the suffix `damaged` if an older one will do as well.
     ///
     /// # Errors
-    /// [`OpenError::Damaged`] with the file's name if none will, or if a file is of a version or cluster that is not
-    /// ours.
+    /// [`OpenError::Damaged`] with the file's name if none will, or if a file is of a cluster that is not ours;
+    /// [`OpenError::Newer`] if one is of a version that is newer than ours.
     pub(super) fn load(&self, purged: Option<LogId>) -> Result<Option<StoredSnapshot>, OpenError> {
         let io = |path: &Path| {
             let path = path.to_owned();
             move |source| OpenError::Io { path, source }
         };
-        let mut damaged: Vec<(PathBuf, Why)> = Vec::new();
+        let mut damaged: Vec<(PathBuf, String)> = Vec::new();
         let mut found = None;
         for path in self.names().map_err(io(&self.dir))?.into_iter().rev() {
             match self.decode(&path, &std::fs::read(&path).map_err(io(&path))?) {
@@ -108,7 +118,7 @@ impl SnapshotFiles {
                     break;
                 }
                 Err(Unusable::Damaged(why)) => damaged.push((path, why)),
-                Err(Unusable::Foreign(why)) => return Err(OpenError::Damaged { file: path, why }),
+                Err(Unusable::Foreign(why)) => return Err(why.refuse(path)),
             }
         }
         let reaches = found.as_ref().and_then(|snapshot| snapshot.meta.last_log_id) >= purged;
@@ -186,16 +196,10 @@ impl SnapshotFiles {
     }
 
     fn decode(&self, path: &Path, bytes: &[u8]) -> Result<StoredSnapshot, Unusable> {
-        let Some((head, rest)) = bytes.split_first_chunk::<HEAD_BYTES>() else {
-            return Err(Unusable::Damaged(format!("it has only {} bytes", bytes.len())));
-        };
-        if head[CRC_AT..] != crc(bytes) {
-            return Err(Unusable::Damaged("its checksum is wrong".to_owned()));
-        }
-        if head[0] != FILE_VERSION {
-            let why = format!("version {} is unknown: a newer version of Lockstead wrote it", head[0]);
-            return Err(Unusable::Foreign(why));
-        }
+        let version = bytes.first().copied().unwrap_or_default();
+        let is_sum_right = bytes.len() >= HEAD_BYTES && bytes[CRC_AT..HEAD_BYTES] == crc(bytes);
+        check_version(version, FILE_VERSION, is_sum_right)?;
+        let (head, rest) = bytes.split_at(HEAD_BYTES);
         let cluster = head[1..CRC_AT].iter().rev().fold(0, |id, byte| id << 8 | u128::from(*byte));
         self.check_cluster(cluster).map_err(Unusable::Foreign)?;
         let (meta, used) = bincode::serde::decode_from_slice(rest, bincode::config::standard())
@@ -211,7 +215,7 @@ impl SnapshotFiles {
     fn check_cluster(&self, found: u128) -> Result<(), Why> {
         match self.cluster.get() {
             Some(cluster) if found != 0 && cluster.0 != found => {
-                Err(format!("it belongs to cluster {}, not to {cluster}", ClusterId(found)))
+                Err(format!("it belongs to cluster {}, not to {cluster}", ClusterId(found)).into())
             }
             _ => Ok(()),
         }
@@ -238,9 +242,11 @@ fn encode_onto<T: serde::Serialize>(bytes: &mut Vec<u8>, value: &T) {
         .expect("snapshots hold only types that bincode encodes, and a Vec takes all bytes");
 }
 
+/// The checksum that a file has if it is of our version.
 fn crc(bytes: &[u8]) -> [u8; 4] {
     let mut hasher = crc32fast::Hasher::new();
-    hasher.update(&bytes[..CRC_AT]);
+    hasher.update(&[FILE_VERSION]);
+    hasher.update(&bytes[1..CRC_AT]);
     hasher.update(&bytes[HEAD_BYTES..]);
     hasher.finalize().to_le_bytes()
 }

@@ -9,7 +9,7 @@ use std::io;
 use std::ops::Range;
 
 use super::change::Witness;
-use super::codec::entry_bytes;
+use super::codec::{Why, entry_bytes};
 use crate::types::{Entry, LogId, Vote};
 
 /// The most entries kept in memory beyond those not yet in sled.
@@ -66,7 +66,7 @@ impl Tail {
     }
 
     /// Adds an entry found in sled.
-    pub(super) fn load(&mut self, entry: Entry) -> Result<(), String> {
+    pub(super) fn load(&mut self, entry: Entry) -> Result<(), Why> {
         self.check_loaded(entry.log_id)?;
         self.push(entry);
         self.evict();
@@ -228,13 +228,13 @@ impl Tail {
         Ok(())
     }
 
-    fn check_loaded(&self, log_id: LogId) -> Result<(), String> {
+    fn check_loaded(&self, log_id: LogId) -> Result<(), Why> {
         let next = self.last.map_or(0, |last| last.index() + 1);
         if log_id.index() != next {
-            return Err(format!("entry {next} is missing before {}", log_id.index()));
+            return Err(format!("entry {next} is missing before {}", log_id.index()).into());
         }
         if self.last.is_some_and(|last| last.committed_leader_id() > log_id.committed_leader_id()) {
-            return Err(format!("entry {next} is of an earlier term than the one before"));
+            return Err(format!("entry {next} is of an earlier term than the one before").into());
         }
         Ok(())
     }

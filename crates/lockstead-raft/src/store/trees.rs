@@ -1,10 +1,14 @@
 //! The log's place in sled: rolling trees of entries, and one tree of facts beside them.
 //!
-//! Tree `log-<first index, 16 hex digits>` holds the entries from its first index on, [`TREE_ENTRIES`] at most. A purge
-//! drops whole trees; what it leaves below `last_purged` in the first tree is never read.
+//! Tree `log-<first index, 16 hex digits>` holds the entries from its first index on, up to that of the next tree. It is
+//! full with [`TREE_ENTRIES`] entries or [`TREE_BYTES`], and the next entry begins another. A purge drops whole trees; what
+//! it leaves below `last_purged` in the first tree is never read.
+//!
+//! Invariant: no entry lies in two trees. A tree begins only at an index from which on the tree before it holds nothing.
 
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use serde::Serialize;
@@ -15,8 +19,10 @@ use super::codec::{self, Assembler, EncodedEntry, Why};
 use super::disk::io_error;
 use crate::types::{Entry, LogId, Vote};
 
-/// Entries of one tree.
+/// The most entries of one tree.
 const TREE_ENTRIES: u64 = 10_000;
+/// A tree whose values have so many bytes takes no further entry.
+const TREE_BYTES: u64 = 4 << 20;
 const FACTS: &str = "facts";
 const PURGED: &str = "purged";
 const VOTE: &str = "vote";
@@ -38,7 +44,41 @@ pub(super) struct Facts {
 pub(super) struct Trees {
     db: sled::Db,
     facts: sled::Tree,
-    logs: Arc<Mutex<BTreeMap<u64, sled::Tree>>>,
+    logs: Arc<Mutex<BTreeMap<u64, Log>>>,
+}
+
+/// One tree of entries.
+#[derive(Clone)]
+struct Log {
+    tree: sled::Tree,
+    /// Bytes of its values: what was written twice counts twice. None until they are counted.
+    bytes: Option<u64>,
+}
+
+/// Where entries go next.
+struct Place {
+    tree: sled::Tree,
+    /// The first index of the tree.
+    first: u64,
+    /// Entries from here on go elsewhere.
+    end: u64,
+    bytes: u64,
+    bytes_max: u64,
+}
+
+impl Place {
+    /// Whether an entry goes here; if so, it counts.
+    fn takes(&mut self, entry: &EncodedEntry) -> bool {
+        let has_room = self.has_room_for(entry.log_id.index());
+        if has_room {
+            self.bytes += entry.bytes() as u64;
+        }
+        has_room
+    }
+
+    fn has_room_for(&self, index: u64) -> bool {
+        index < self.end && self.bytes < self.bytes_max
+    }
 }
 
 impl Trees {
@@ -46,7 +86,7 @@ impl Trees {
         let mut logs = BTreeMap::new();
         for name in db.tree_names() {
             if let Some(first) = first_index(&name) {
-                logs.insert(first, db.open_tree(&name)?);
+                logs.insert(first, Log { tree: db.open_tree(&name)?, bytes: None });
             }
         }
         Ok(Self { facts: db.open_tree(FACTS)?, logs: Arc::new(Mutex::new(logs)), db })
@@ -71,21 +111,48 @@ impl Trees {
 
     fn insert(&self, entries: Vec<EncodedEntry>) -> sled::Result<()> {
         let mut rest = entries.into_iter().peekable();
-        while let Some(first) = rest.peek().map(|entry| tree_of(entry.log_id.index())) {
-            let now = std::iter::from_fn(|| rest.next_if(|entry| tree_of(entry.log_id.index()) == first));
-            insert_into(&self.tree(first)?, now.flat_map(|entry| entry.parts).collect())?;
+        while let Some(next) = rest.peek() {
+            let mut place = self.place(next.log_id.index())?;
+            let now = std::iter::from_fn(|| rest.next_if(|entry| place.takes(entry)));
+            let values = now.flat_map(|entry| entry.parts).collect();
+            insert_into(&place.tree, values)?;
+            self.lock().insert(place.first, Log { tree: place.tree, bytes: Some(place.bytes) });
         }
         Ok(())
     }
 
+    /// Where the entry at `index`, the next of the log, goes.
+    fn place(&self, index: u64) -> sled::Result<Place> {
+        let Some((first, log, next)) = self.tree_before(index) else { return self.begin(index, u64::MAX) };
+        let bytes = log.bytes.map_or_else(|| count(&log.tree), Ok)?;
+        let end = next.min(first.saturating_add(TREE_ENTRIES));
+        let place = Place { tree: log.tree, first, end, bytes, bytes_max: TREE_BYTES };
+        if place.has_room_for(index) {
+            return Ok(place);
+        }
+        // A crash may leave entries of the journal here that are now written again: they stay in their tree.
+        match last_index(&place.tree)? {
+            Some(last) if last >= index => Ok(Place { end: next.min(last + 1), bytes_max: u64::MAX, ..place }),
+            _ => self.begin(index, next),
+        }
+    }
+
+    /// Begins a tree.
+    fn begin(&self, first: u64, next: u64) -> sled::Result<Place> {
+        let tree = self.db.open_tree(name_of(first))?;
+        let end = next.min(first.saturating_add(TREE_ENTRIES));
+        Ok(Place { tree, first, end, bytes: 0, bytes_max: TREE_BYTES })
+    }
+
     /// Removes the entries from `from` on, the last one first, so that what a crash leaves has no hole.
     fn remove_from(&self, from: u64) -> sled::Result<()> {
-        for (_, tree) in self.trees().into_iter().rev() {
+        for (first, tree, _) in self.trees_of(0..u64::MAX).into_iter().rev() {
             while let Some((key, _)) = tree.last()? {
                 if *key < codec::first_key(from)[..] {
                     return Ok(());
                 }
                 tree.remove(&key)?;
+                self.lock().insert(first, Log { tree: tree.clone(), bytes: None });
             }
         }
         Ok(())
@@ -93,8 +160,8 @@ impl Trees {
 
     /// Drops the trees that hold nothing above `purged`, which has to be durable by now.
     pub(super) fn drop_purged(&self, purged: u64) -> sled::Result<()> {
-        for (first, _) in self.trees() {
-            if first + (TREE_ENTRIES - 1) > purged {
+        for (first, _, next) in self.trees_of(0..u64::MAX) {
+            if next.min(first.saturating_add(TREE_ENTRIES)) > purged.saturating_add(1) {
                 break;
             }
             self.lock().remove(&first);
@@ -105,13 +172,13 @@ impl Trees {
 
     /// Gives every entry from `from` on, in order, to `take`.
     pub(super) fn scan(&self, from: u64, mut take: impl FnMut(Entry) -> Result<(), Why>) -> Result<(), ScanError> {
-        for (first, tree) in self.trees() {
-            let damaged = |why: Why| ScanError::Damaged(format!("{why} (tree {})", name_of(first)));
+        for (first, tree, next) in self.trees_of(0..u64::MAX) {
+            let damaged = |why: Why| ScanError::Unreadable(why.map(|why| format!("{why} (tree {})", name_of(first))));
             let mut assembler = Assembler::default();
             for item in tree.range(codec::first_key(from)..) {
                 let (key, value) = item.map_err(ScanError::Sled)?;
-                if tree_of(codec::index_of(&key).map_err(damaged)?) != first {
-                    return Err(damaged("an entry lies in the wrong tree".to_owned()));
+                if !(first..next).contains(&codec::index_of(&key).map_err(damaged)?) {
+                    return Err(damaged("an entry lies in the wrong tree".into()));
                 }
                 if let Some(entry) = assembler.push(&key, &value).map_err(damaged)? {
                     take(entry).map_err(damaged)?;
@@ -125,7 +192,7 @@ impl Trees {
     /// The entries from `start` up to and without `end`, as far as they lie here.
     pub(super) fn read(&self, start: u64, end: u64) -> io::Result<Vec<Entry>> {
         let mut entries = Vec::new();
-        for (_, tree) in self.trees_of(start, end) {
+        for (_, tree, _) in self.trees_of(start..end) {
             let mut assembler = Assembler::default();
             for item in tree.range(codec::first_key(start)..codec::first_key(end)) {
                 let (key, value) = item.map_err(io_error)?;
@@ -159,27 +226,27 @@ impl Trees {
 
     fn fact<T: DeserializeOwned>(&self, name: &str) -> Result<Option<T>, ScanError> {
         let Some(bytes) = self.facts.get(name).map_err(ScanError::Sled)? else { return Ok(None) };
-        codec::decode_fact(&bytes).map(Some).map_err(|why| ScanError::Damaged(format!("{name}: {why}")))
+        let fact = codec::decode_fact(&bytes).map(Some);
+        fact.map_err(|why| ScanError::Unreadable(why.map(|why| format!("{name}: {why}"))))
     }
 
-    fn tree(&self, first: u64) -> sled::Result<sled::Tree> {
-        if let Some(tree) = self.lock().get(&first) {
-            return Ok(tree.clone());
-        }
-        let tree = self.db.open_tree(name_of(first))?;
-        self.lock().insert(first, tree.clone());
-        Ok(tree)
+    /// The tree that an entry at `index` lies in, if it lies anywhere: its first index, the tree, and where the next begins.
+    fn tree_before(&self, index: u64) -> Option<(u64, Log, u64)> {
+        let logs = self.lock();
+        let (first, log) = logs.range(..=index).next_back()?;
+        let next = logs.range(index.saturating_add(1)..).next().map_or(u64::MAX, |(next, _)| *next);
+        Some((*first, log.clone(), next))
     }
 
-    fn trees(&self) -> Vec<(u64, sled::Tree)> {
-        self.lock().iter().map(|(first, tree)| (*first, tree.clone())).collect()
+    /// The trees that entries at these indexes lie in, each with its first index and that of the next.
+    fn trees_of(&self, indexes: Range<u64>) -> Vec<(u64, sled::Tree, u64)> {
+        let logs = self.lock();
+        let nexts = logs.keys().skip(1).copied().chain([u64::MAX]);
+        let all = logs.iter().zip(nexts).map(|((first, log), next)| (*first, log.tree.clone(), next));
+        all.filter(|(first, _, next)| *first < indexes.end && indexes.start < *next).collect()
     }
 
-    fn trees_of(&self, start: u64, end: u64) -> Vec<(u64, sled::Tree)> {
-        self.lock().range(tree_of(start)..end).map(|(first, tree)| (*first, tree.clone())).collect()
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, sled::Tree>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, BTreeMap<u64, Log>> {
         self.logs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -187,8 +254,8 @@ impl Trees {
 /// Why the database could not be read.
 #[derive(Debug)]
 pub(super) enum ScanError {
-    /// What lies there is not what was written.
-    Damaged(Why),
+    /// What lies there cannot be understood.
+    Unreadable(Why),
     /// sled could not read it.
     Sled(sled::Error),
 }
@@ -206,8 +273,21 @@ fn insert_into(tree: &sled::Tree, mut values: Vec<(Vec<u8>, Vec<u8>)>) -> sled::
     tree.apply_batch(batch)
 }
 
-fn tree_of(index: u64) -> u64 {
-    index - index % TREE_ENTRIES
+/// Bytes of a tree's values, as far as they matter.
+fn count(tree: &sled::Tree) -> sled::Result<u64> {
+    let mut bytes = 0;
+    for value in tree.iter().values() {
+        bytes += value?.len() as u64;
+        if bytes >= TREE_BYTES {
+            break;
+        }
+    }
+    Ok(bytes)
+}
+
+/// The index of a tree's last entry; none too if its key is none of ours, which opening finds.
+fn last_index(tree: &sled::Tree) -> sled::Result<Option<u64>> {
+    Ok(tree.last()?.and_then(|(key, _)| codec::index_of(&key).ok()))
 }
 
 fn name_of(first: u64) -> String {

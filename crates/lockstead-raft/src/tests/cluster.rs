@@ -76,7 +76,8 @@ impl Cluster {
         Self::start_empty_with(size, LogLimits::default()).await
     }
 
-    async fn start_empty_with(size: u64, limits: LogLimits) -> Self {
+    /// Starts `size` nodes on empty directories with logs of a length of their own.
+    pub(super) async fn start_empty_with(size: u64, limits: LogLimits) -> Self {
         let mut links = HashMap::new();
         for from in 1..=size {
             for to in (1..=size).filter(|to| *to != from) {

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use lockstead_core::{ClusterId, HeldBy, HoldOff, Outcome, Residue, WallTime};
+use lockstead_core::units::FENCE_MAX;
+use lockstead_core::{ClusterId, Fence, HeldBy, HoldOff, Outcome, Residue, WallTime};
 
-use super::cluster::{Cluster, LogLimits, acquire, until};
+use super::cluster::{Cluster, LogLimits, acquire, release, until};
 use crate::platform::{Host, Platform};
 use crate::{Backup, JoinAs, LineageError, NewLineage, RecoverError, RestoreError, recover};
 
@@ -112,6 +113,39 @@ async fn a_survivor_counts_what_it_did_not_know_to_be_committed() {
     assert_eq!(twice.begun.hold_off_ms, 80_000, "an earlier hold-off stays");
     let thrice = recover(&dir, twice.begun.cluster_id, HOLDERS_ARE_DEAD).await.unwrap();
     assert_eq!(thrice.begun.hold_off_ms, 0, "unless the operator says otherwise");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_clock_behind_any_file_of_a_survivor_is_refused_again_and_again_unless_a_floor_is_named() {
+    let mut cluster = Cluster::start(1).await;
+    let granted = cluster.grant(1, acquire("released").op()).await;
+    cluster.submit(1, release("released", granted.token)).await.unwrap();
+    cluster.node(1).snapshot(Duration::from_secs(10)).await.unwrap();
+    let old = cluster.node(1).cluster_id().unwrap();
+    let dir = cluster.stop(1).await;
+    let snapshot = std::fs::read_dir(dir.join("snapshots")).unwrap().next().unwrap().unwrap().path();
+    let files = [dir.join("identity.json"), dir.join("log/journal/1.seg"), dir.join("log/db"), snapshot];
+    for file in files {
+        let file = std::fs::File::options().write(true).open(&file).unwrap();
+        let written = file.metadata().unwrap().modified().unwrap();
+        file.set_modified(written + Duration::from_hours(1)).unwrap();
+        for _ in 0..2 {
+            let refused = recover(&dir, old, HOLDERS_ARE_DEAD).await;
+            let Err(RecoverError::Lineage(LineageError::ClockBehind(behind_ms))) = refused else {
+                panic!("{refused:?}")
+            };
+            assert!((1..=3_600_000).contains(&behind_ms), "{behind_ms}");
+        }
+        file.set_modified(written).unwrap();
+    }
+    let file = std::fs::File::options().write(true).open(dir.join("log/db")).unwrap();
+    file.set_modified(file.metadata().unwrap().modified().unwrap() + Duration::from_hours(1)).unwrap();
+    let floor = NewLineage { fence_floor: Some(Fence(FENCE_MAX.0 - 9)), ..HOLDERS_ARE_DEAD };
+    let recovered = recover(&dir, old, floor).await.unwrap();
+    assert_eq!(recovered.begun.last_fence, Fence(FENCE_MAX.0 - 9));
+    // Its fences lie above the wall clock now.
+    let again = recover(&dir, recovered.begun.cluster_id, HOLDERS_ARE_DEAD).await;
+    assert!(matches!(again, Err(RecoverError::Lineage(LineageError::ClockBehind(_)))), "{again:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -177,6 +177,7 @@ pub(crate) fn empty_view() -> ClusterView {
         bootstrapping: true,
         peer: "10.0.0.3:7900".to_owned(),
         leader: None,
+        leads: false,
         term: 0,
         last_log: 0,
         committed: 0,

@@ -1,7 +1,9 @@
 //! Changes of the membership over HTTP: what is asked of the node, and what is said of its answers.
 
 use lockstead_core::ClusterId;
-use lockstead_raft::{MemberChange, MemberError, MemberRefusal, MemberReply, MemberRequest, MembershipId, ToGo};
+use lockstead_raft::{
+    AddressKind, MemberChange, MemberError, MemberRefusal, MemberReply, MemberRequest, MembershipId, ToGo,
+};
 
 use crate::fake_node::CLUSTER;
 use crate::wire::{Answer, Server};
@@ -87,6 +89,12 @@ async fn each_refusal_has_its_code_and_says_what_helps() {
         (MemberRefusal::MembershipChanged { now: NOW }, 412, "membership_changed", r#""membership":"3-17""#),
         (MemberRefusal::UnknownNode(4), 404, "unknown_node", ""),
         (MemberRefusal::WrongCluster(CLUSTER), 409, "wrong_cluster", ""),
+        (
+            MemberRefusal::AddressDiffers { id: 4, kind: AddressKind::Api, advertised: "h:2".into() },
+            400,
+            "invalid_field",
+            r#""message":"api must be h:2, which node 4 advertises","field":"api","allowed":"h:2""#,
+        ),
     ];
     for (refusal, status, code, particular) in refusals {
         let server = server(Err(MemberError::Refused(refusal))).await;

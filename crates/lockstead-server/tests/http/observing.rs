@@ -1,6 +1,6 @@
 //! Health, metrics, and the view of the cluster.
 
-use lockstead_core::Incarnation;
+use lockstead_core::{Incarnation, NodeId};
 use lockstead_raft::{MemberView, NotReady, Role, SnapshotError, SnapshotTaken, SnapshotView};
 
 use crate::fake_node::{CLUSTER, answer, empty_view, grant};
@@ -64,19 +64,7 @@ async fn a_member_shows_what_is_known_of_the_others() {
     let mut view = empty_view();
     view.cluster_id = Some(CLUSTER);
     view.snapshot = Some(SnapshotView { index: 5, built_at: 6, bytes: 7 });
-    view.members = vec![MemberView {
-        id: 2,
-        role: Role::Leader,
-        api: "a:1".to_owned(),
-        peer: "p:1".to_owned(),
-        incarnation: Incarnation(0xf),
-        version: "0.1.0".to_owned(),
-        starts: 4,
-        reachable: Some(true),
-        last_contact_ms: None,
-        matched: Some(9),
-        lag: Some(0),
-    }];
+    view.members = vec![MemberView { matched: Some(9), ..member(2, Role::Leader, Some(true), Some(0)) }];
     server.node.known.lock().unwrap().view = view;
     let body = server.get("/v1/admin/cluster").await.body;
     let member = concat!(
@@ -90,6 +78,80 @@ async fn a_member_shows_what_is_known_of_the_others() {
     ] {
         assert!(body.contains(part), "{part} in {body}");
     }
+}
+
+fn member(id: NodeId, role: Role, reachable: Option<bool>, lag: Option<u64>) -> MemberView {
+    MemberView {
+        id,
+        role,
+        api: "a:1".to_owned(),
+        peer: "p:1".to_owned(),
+        incarnation: Incarnation(0xf),
+        version: "0.1.0".to_owned(),
+        starts: 4,
+        reachable,
+        last_contact_ms: None,
+        matched: None,
+        lag,
+    }
+}
+
+/// The values of the gauges that are asked of the node at each scrape.
+async fn gauges(server: &Server) -> Vec<String> {
+    const COUNTED_ELSEWHERE: [&str; 2] = ["lockstead_http_", "lockstead_fake_"];
+    let page = server.get("/metrics").await.body;
+    let shown = page.lines().filter(|line| !COUNTED_ELSEWHERE.iter().any(|other| line.starts_with(other)));
+    shown.filter_map(|line| Some(line.strip_prefix("lockstead_")?.to_owned())).collect()
+}
+
+#[tokio::test]
+async fn gauges_show_what_a_leader_knows_and_a_member_that_goes_takes_its_series_along() {
+    let server = Server::start(vec![]).await;
+    let mut view = empty_view();
+    (view.leader, view.leads, view.term, view.hold_off_ms) = (Some(3), true, 5, 1_500);
+    (view.last_log, view.committed, view.applied, view.failures_tolerated) = (90, 80, 70, 1);
+    view.members = vec![
+        member(3, Role::Leader, Some(true), Some(0)),
+        member(4, Role::Follower, Some(false), Some(20)),
+        member(5, Role::Learner, Some(true), None),
+    ];
+    server.node.known.lock().unwrap().view = view;
+    let expected = [
+        "ready 1",
+        "leading 1",
+        "term 5",
+        "failures_tolerated 1",
+        "voters 2",
+        "last_log_index 90",
+        "committed_index 80",
+        "applied_index 70",
+        "hold_off_seconds 1.5",
+        r#"member_reachable{member="3"} 1"#,
+        r#"member_reachable{member="4"} 0"#,
+        r#"member_reachable{member="5"} 1"#,
+        r#"member_lag_entries{member="3"} 0"#,
+        r#"member_lag_entries{member="4"} 20"#,
+    ];
+    assert_eq!(gauges(&server).await, expected);
+
+    server.node.known.lock().unwrap().view.members.remove(1);
+    let left: Vec<_> = expected.into_iter().filter(|line| !line.contains("\"4\"")).collect();
+    let left: Vec<_> = left.into_iter().map(|line| if line == "voters 2" { "voters 1" } else { line }).collect();
+    assert_eq!(gauges(&server).await, left);
+}
+
+#[tokio::test]
+async fn a_node_that_does_not_lead_shows_nothing_of_the_members_and_why_it_is_not_ready() {
+    let server = Server::start(vec![]).await;
+    {
+        let mut known = server.node.known.lock().unwrap();
+        known.view.leader = Some(4);
+        known.view.members = vec![member(3, Role::Follower, Some(true), None), member(4, Role::Leader, None, None)];
+        known.readiness = Err(NotReady::CatchingUp);
+    }
+    let shown = gauges(&server).await;
+    assert_eq!(shown[..4], ["ready 0", r#"not_ready{reason="catching_up"} 1"#, "leading 0", "term 0"]);
+    assert!(!shown.iter().any(|line| line.contains("member")), "{shown:?}");
 }
 
 #[tokio::test]

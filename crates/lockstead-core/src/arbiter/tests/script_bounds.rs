@@ -112,6 +112,50 @@ fn nothing_is_granted_before_the_hold_off_ends_and_then_the_queue_first() {
 }
 
 #[test]
+fn the_first_decision_after_a_hold_off_serves_who_waits_and_logs_that_it_is_over() {
+    check(
+        "hold-off 1000
+         time 300
+         1 acquire - L wait=8000
+         go
+         time 750
+         tick
+         > log tick
+         apply
+         time 1003
+         decide
+         > log L#1 until 2003
+         > 1 granted #1 ttl=1000 left=1000 fresh waited=703 *
+         refuse
+         time 1004
+         go
+         > log L#1 until 2004
+         > 1 granted #1 ttl=1000 left=1000 fresh waited=704 *
+         2 release L #1
+         go
+         > log L#1 Released
+         > 2 Released *
+         tick",
+    );
+    check(
+        "hold-off 1000
+         time 999
+         go
+         time 1003
+         1 get L
+         decide
+         > log tick
+         > 1 NotHeld
+         refuse
+         go
+         > log tick
+         > 1 NotHeld
+         go
+         tick",
+    );
+}
+
+#[test]
 fn a_tick_is_logged_only_while_something_lives_and_nothing_else_is_logged() {
     check(
         "tick

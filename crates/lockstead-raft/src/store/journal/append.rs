@@ -21,6 +21,8 @@ pub(in crate::store) struct Journal {
     next: u64,
     mark: Option<Mark>,
     is_mark_synced: bool,
+    /// The segment before, if its last mark is not synced yet.
+    unsynced_before: Option<usize>,
 }
 
 impl Journal {
@@ -35,7 +37,8 @@ impl Journal {
         assert!(layout.segment_bytes.is_multiple_of(PAGE) && layout.entry_bytes_max() > RECORD_BYTES_MAX);
         let (end, segments, last) = found;
         let lasts = vec![0; segments];
-        Self { id, layout, medium, backlog, lasts, end, next: last + 1, mark: None, is_mark_synced: false }
+        let (mark, is_mark_synced, unsynced_before) = (None, false, None);
+        Self { id, layout, medium, backlog, lasts, end, next: last + 1, mark, is_mark_synced, unsynced_before }
     }
 
     /// Writes the records and makes them durable; gives the last group that they went to. Waits for sled if no segment is
@@ -56,11 +59,17 @@ impl Journal {
 
     /// Says beside the groups how far they are durable, without a sync of its own.
     pub(in crate::store) fn mark(&mut self) -> io::Result<()> {
-        let (Some(end), durable) = (&self.end, self.next - 1) else { return Ok(()) };
+        let (Some(end), durable) = (&mut self.end, self.next - 1) else { return Ok(()) };
         if durable < end.header.first {
             return Ok(());
         }
-        let mark = Mark { generation: end.header.generation, durable, filled: self.backlog.filled() };
+        let filled = self.backlog.filled();
+        if let Some((slot, header)) = end.before.take() {
+            let mark = Mark { generation: header.generation, durable, filled };
+            self.medium.write(slot, 0, &format::first_page(header, Some(mark)))?;
+            self.unsynced_before = Some(slot);
+        }
+        let mark = Mark { generation: end.header.generation, durable, filled };
         if self.mark != Some(mark) {
             self.medium.write(end.slot, 0, &format::first_page(end.header, Some(mark)))?;
             self.mark = Some(mark);
@@ -69,9 +78,12 @@ impl Journal {
         Ok(())
     }
 
-    /// Makes the mark durable.
+    /// Makes the mark durable. That of the segment before first: with both gone, the group would pass for torn.
     pub(in crate::store) fn sync_mark(&mut self) -> io::Result<()> {
         self.mark()?;
+        if let Some(slot) = self.unsynced_before.take() {
+            self.medium.sync(slot)?;
+        }
         if let Some(end) = self.end.as_ref().filter(|_| !self.is_mark_synced) {
             self.medium.sync(end.slot)?;
             self.is_mark_synced = true;
@@ -84,7 +96,7 @@ impl Journal {
         let Some(end) = &self.end else { return true };
         let durable = self.next - 1;
         let last_word = Mark { generation: end.header.generation, durable, filled: durable };
-        self.mark == Some(last_word) && self.is_mark_synced
+        self.mark == Some(last_word) && self.is_mark_synced && self.unsynced_before.is_none()
     }
 
     /// The longest body that fits in what is left of the segment.
@@ -115,10 +127,12 @@ impl Journal {
     /// Turns to another segment. Its header is written with its first group.
     fn begin_segment(&mut self) -> io::Result<()> {
         let slot = self.free_slot()?;
-        let generation = self.end.as_ref().map_or(1, |end| end.header.generation + 1);
+        let before = self.end.as_ref().map(|end| (end.slot, end.header));
+        let generation = before.map_or(1, |(_, before)| before.generation + 1);
         let header = Header { id: self.id, generation, first: self.next, filled: self.backlog.filled() };
-        self.end = Some(End { slot, header, base: 0, pending: format::first_page(header, None) });
+        self.end = Some(End { slot, header, base: 0, pending: format::first_page(header, None), before });
         self.mark = None;
+        self.unsynced_before = None;
         Ok(())
     }
 

@@ -6,7 +6,7 @@
 //! each beginning at a multiple of 8: magic 4, CRC 4, length of the body 4, version 1, zeros 3, generation 8, sequence 8,
 //! filled 8, body, zeros up to a multiple of 8. `filled` is the last sequence that sled had synced by then.
 
-use super::super::codec::Why;
+use super::super::codec::{Why, check_version, newer};
 
 /// Writes begin and end at multiples of this, so that none has to read a page first.
 pub(in crate::store) const PAGE: usize = 4_096;
@@ -85,12 +85,11 @@ pub(super) fn parse_first_page(page: &[u8]) -> Result<Option<(Header, Option<Mar
     if header.iter().all(|byte| *byte == 0) {
         return Ok(None);
     }
-    if header[..8] != HEADER_MAGIC || header[12..16] != header_crc(header) {
-        return Err("its header is damaged".to_owned());
+    if header[..8] != HEADER_MAGIC {
+        return Err("its header is damaged".into());
     }
-    if header[8] != VERSION {
-        return Err(format!("version {} is unknown", header[8]));
-    }
+    let checked = check_version(header[8], VERSION, header[12..16] == header_crc(header));
+    checked.map_err(|why| why.map(|why| format!("its header: {why}")))?;
     let header =
         Header { id: long(page, 16), generation: long(page, 24), first: long(page, 32), filled: long(page, 40) };
     Ok(Some((header, parse_mark(header, &page[MARK_AT..MARK_AT + MARK_BYTES])?)))
@@ -102,7 +101,7 @@ fn parse_mark(header: Header, bytes: &[u8]) -> Result<Option<Mark>, Why> {
         return Ok(None);
     }
     if bytes[..4] != MARK_MAGIC || bytes[4..8] != crc(header.id, &bytes[8..]) {
-        return Err("its mark is damaged".to_owned());
+        return Err("its mark is damaged".into());
     }
     let mark = Mark { generation: long(bytes, 8), durable: long(bytes, 16), filled: long(bytes, 24) };
     Ok((mark.generation == header.generation).then_some(mark))
@@ -134,7 +133,8 @@ pub(super) fn body_max(room: usize) -> usize {
     (room - room % ALIGNMENT).saturating_sub(GROUP_HEAD_BYTES)
 }
 
-/// The group at the beginning of these bytes, if a whole one of this generation is there.
+/// The group at the beginning of these bytes, if a whole one of this generation is there. What is not whole may be torn,
+/// whatever its version says: a version with another layout tells by the segment's header.
 pub(super) fn group_at(bytes: &[u8], header: Header) -> Option<Result<Group<'_>, Why>> {
     if bytes.len() < GROUP_HEAD_BYTES || bytes[..4] != GROUP_MAGIC || long(bytes, 16) != header.generation {
         return None;
@@ -145,7 +145,7 @@ pub(super) fn group_at(bytes: &[u8], header: Header) -> Option<Result<Group<'_>,
         return None;
     }
     if whole[12] != VERSION {
-        return Some(Err(format!("version {} is unknown", whole[12])));
+        return Some(Err(Why::Newer(newer(whole[12].into(), VERSION.into()))));
     }
     let body = &whole[GROUP_HEAD_BYTES..GROUP_HEAD_BYTES + length];
     Some(Ok(Group { generation: long(bytes, 16), sequence: long(bytes, 24), filled: long(bytes, 32), body }))
@@ -157,9 +157,12 @@ pub(super) fn groups_within(bytes: &[u8], header: Header) -> impl Iterator<Item 
     starts.filter_map(move |start| group_at(&bytes[start..], header)?.ok()).map(|group| group.sequence)
 }
 
+/// The checksum that a header has if it is of our version.
 fn header_crc(header: &[u8]) -> [u8; 4] {
     let mut hasher = crc32fast::Hasher::new();
-    hasher.update(&header[..12]);
+    hasher.update(&header[..8]);
+    hasher.update(&[VERSION]);
+    hasher.update(&header[9..12]);
     hasher.update(&header[16..]);
     hasher.finalize().to_le_bytes()
 }

@@ -12,13 +12,13 @@
 //!    bytes behind them.
 //! 3. The journal is ahead of sled, always: sled gets only what was synced here.
 //! 4. A mark, written after a group's sync and apart from it, says how far the journal is durable. What is missing below it
-//!    was acknowledged and is damage; what is torn above it was not.
+//!    was acknowledged and is damage; what is torn above it was not. For the first group of a segment the segment before it
+//!    gets a mark too: a first page that is lost takes header and mark with it.
 //!
 //! What a reader can tell: every damage to a group that another follows, that a mark or sled's checkpoint covers, or that
 //! lies in an earlier segment. A last group that the mark does not cover yet looks the same whether it was torn before its
 //! sync or damaged after it. The mark follows each group at once, and is synced with the next group or after
 //! [`super::writer::QUIET`]; a killed process loses none, a power cut only that of the last group.
-//! So does a new segment whose first page, header and mark in one, is damaged while it holds a single group.
 
 mod append;
 mod files;
@@ -68,15 +68,17 @@ pub(super) struct End {
     base: usize,
     /// What the page that the next group begins in holds already.
     pending: Vec<u8>,
+    /// The segment before, until its mark says that this one has a group.
+    before: Option<(usize, format::Header)>,
 }
 
 /// Why a journal cannot be read.
 #[derive(Debug)]
 pub(super) enum ScanError {
-    /// A segment, or something else in the journal's directory, is not what was written.
-    Damaged { file: std::path::PathBuf, why: Why },
+    /// A segment, or something else in the journal's directory, cannot be read.
+    Unreadable { file: std::path::PathBuf, why: Why },
     /// The journal is whole, but sled is behind what it had synced.
-    SledBehind(Why),
+    SledBehind(String),
     /// The system refuses.
     Io(std::path::PathBuf, std::io::Error),
 }

@@ -97,12 +97,12 @@ impl Reader {
         while let Some((head, rest)) = body.split_first_chunk::<HEAD_BYTES>() {
             let length = u32::from_le_bytes([head[1], head[2], head[3], head[4]]) as usize;
             let Some((payload, rest)) = rest.split_at_checked(length) else {
-                return Err("a record is longer than its group".to_owned());
+                return Err("a record is longer than its group".into());
             };
             changes.extend(self.change(head[0], payload)?);
             body = rest;
         }
-        if body.is_empty() { Ok(()) } else { Err("a group ends within a record".to_owned()) }
+        if body.is_empty() { Ok(()) } else { Err("a group ends within a record".into()) }
     }
 
     /// An entry whose last parts are missing stands at the end, and was never acknowledged. Nobody reads past it: once the
@@ -119,7 +119,7 @@ impl Reader {
                 let Purge { upto, last } = codec::decode_fact(payload)?;
                 Some(Change::Purge { upto, last })
             }
-            kind => return Err(format!("a record is of the unknown kind {kind}")),
+            kind => return Err(format!("a record is of the unknown kind {kind}").into()),
         })
     }
 }

@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use super::super::change::{Change, Checkpoint};
+use super::super::codec::Why;
 use super::format::{self, Header, Mark, PAGE};
 use super::records::Reader;
 use super::{End, ScanError, SegmentFiles};
@@ -46,8 +47,12 @@ pub(in crate::store) fn scan(files: &SegmentFiles, checkpoint: Option<&Checkpoin
             }
             let is_used: Vec<bool> =
                 (0..found.segments.len()).map(|slot| used.iter().any(|segment| segment.slot == slot)).collect();
-            let live = live(files, used, checkpoint)?;
-            Scanner::new(files, checkpoint, &mut found).run(&live, &is_used)?;
+            let live = live(files, &used, checkpoint)?;
+            let durable = used.iter().filter_map(|segment| segment.mark).map(|mark| mark.durable).max();
+            Scanner::new(files, checkpoint, durable.unwrap_or(0), &mut found).run(live, &is_used)?;
+            if let Some(end) = &mut found.end {
+                end.before = before(&used, end);
+            }
             Ok(found)
         }
     }
@@ -79,7 +84,7 @@ fn used(files: &SegmentFiles, segments: &[File]) -> Result<Vec<Used>, ScanError>
     let mut used = Vec::new();
     for (slot, file) in segments.iter().enumerate() {
         let page = read(files, slot, file, PAGE)?;
-        if let Some((header, mark)) = format::parse_first_page(&page).map_err(|why| damaged(files, slot, &why))? {
+        if let Some((header, mark)) = format::parse_first_page(&page).map_err(|why| unreadable(files, slot, why))? {
             used.push(Used { slot, header, mark });
         }
     }
@@ -88,7 +93,7 @@ fn used(files: &SegmentFiles, segments: &[File]) -> Result<Vec<Used>, ScanError>
 }
 
 /// The segments that hold what sled may lack: from the one with the first such group, or the last one.
-fn live(files: &SegmentFiles, mut used: Vec<Used>, checkpoint: &Checkpoint) -> Result<Vec<Used>, ScanError> {
+fn live<'a>(files: &SegmentFiles, used: &'a [Used], checkpoint: &Checkpoint) -> Result<&'a [Used], ScanError> {
     if used.is_empty() {
         if checkpoint.filled > 0 {
             return Err(damaged(files, 0, "it is empty, but was used"));
@@ -98,14 +103,21 @@ fn live(files: &SegmentFiles, mut used: Vec<Used>, checkpoint: &Checkpoint) -> R
     let Some(start) = used.iter().rposition(|segment| segment.header.first <= checkpoint.filled + 1) else {
         return Err(ScanError::SledBehind("it lacks what the journal no longer has".to_owned()));
     };
-    let live = used.split_off(start);
+    let live = &used[start..];
     for pair in live.windows(2) {
         if pair[1].header.generation != pair[0].header.generation + 1 {
             let why = format!("the segment before generation {} is missing", pair[1].header.generation);
-            return Err(ScanError::Damaged { file: files.dir.clone(), why });
+            return Err(ScanError::Unreadable { file: files.dir.clone(), why: why.into() });
         }
     }
     Ok(live)
+}
+
+/// The segment before the last one if that has no group yet.
+fn before(used: &[Used], end: &End) -> Option<(usize, Header)> {
+    let is_empty = end.base == PAGE && end.pending.is_empty();
+    let before = used.iter().find(|segment| segment.header.generation + 1 == end.header.generation);
+    before.filter(|_| is_empty).map(|before| (before.slot, before.header))
 }
 
 /// Walks through the groups of the live segments.
@@ -118,17 +130,19 @@ struct Scanner<'a> {
     next: u64,
     /// What the journal says that sled had synced.
     filled: u64,
+    /// What the marks say that was synced.
+    durable: u64,
 }
 
 impl<'a> Scanner<'a> {
-    fn new(files: &'a SegmentFiles, checkpoint: &'a Checkpoint, found: &'a mut Found) -> Self {
-        Self { files, checkpoint, found, reader: Reader::default(), next: 1, filled: 0 }
+    fn new(files: &'a SegmentFiles, checkpoint: &'a Checkpoint, durable: u64, found: &'a mut Found) -> Self {
+        Self { files, checkpoint, found, reader: Reader::default(), next: 1, filled: 0, durable }
     }
 
     fn run(mut self, live: &[Used], is_used: &[bool]) -> Result<(), ScanError> {
         self.next = live.first().map_or(1, |segment| segment.header.first);
-        for segment in live {
-            self.segment(segment)?;
+        for (position, segment) in live.iter().enumerate() {
+            self.segment(segment, live.get(position + 1))?;
         }
         self.judge_unused(live, is_used)?;
         self.found.last = self.next - 1;
@@ -144,25 +158,25 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    fn segment(&mut self, segment: &Used) -> Result<(), ScanError> {
+    fn segment(&mut self, segment: &Used, after: Option<&Used>) -> Result<(), ScanError> {
         let (slot, header) = (segment.slot, segment.header);
         if header.first != self.next {
             // The segment before ends too early: this one was begun only after all of that was synced.
             let why = format!("group {} is missing before segment {}", self.next, slot + 1);
-            return Err(ScanError::Damaged { file: self.files.dir.clone(), why });
+            return Err(ScanError::Unreadable { file: self.files.dir.clone(), why: why.into() });
         }
         self.filled = self.filled.max(header.filled);
         let file = &self.found.segments[slot];
         let bytes = read(self.files, slot, file, self.files.layout.segment_bytes)?;
         let at = self.groups(slot, header, &bytes)?;
-        self.judge_end(segment, &bytes[at..])?;
+        self.judge_end(segment, after, &bytes[at..])?;
         // What was read may be in memory only: a killed process leaves there what it did not sync, and a failed sync what
         // it could not write, which no later sync would try again. The next process must not build on either.
         let file = &self.found.segments[slot];
         let again = file.write_all_at(&bytes[..at], 0).and_then(|()| file.sync_data());
         again.map_err(|error| ScanError::Io(self.files.path(slot), error))?;
         let base = at - at % PAGE;
-        self.found.end = Some(End { slot, header, base, pending: bytes[base..at].to_vec() });
+        self.found.end = Some(End { slot, header, base, pending: bytes[base..at].to_vec(), before: None });
         Ok(())
     }
 
@@ -170,13 +184,14 @@ impl<'a> Scanner<'a> {
     fn groups(&mut self, slot: usize, header: Header, bytes: &[u8]) -> Result<usize, ScanError> {
         let mut at = PAGE;
         while let Some(group) = format::group_at(&bytes[at..], header) {
-            let group = group.map_err(|why| damaged(self.files, slot, &why))?;
+            let group = group.map_err(|why| unreadable(self.files, slot, why))?;
             if group.sequence != self.next {
                 break;
             }
             if group.sequence > self.checkpoint.filled {
                 let read = self.reader.read(group.body, &mut self.found.changes);
-                read.map_err(|why| damaged(self.files, slot, &format!("group {}: {why}", group.sequence)))?;
+                let more = |why| format!("group {}: {why}", group.sequence);
+                read.map_err(|why| unreadable(self.files, slot, why.map(more)))?;
             }
             self.filled = self.filled.max(group.filled);
             self.next += 1;
@@ -186,19 +201,22 @@ impl<'a> Scanner<'a> {
     }
 
     /// What stands behind the last whole group is torn, and was not acknowledged, unless something proves that it was.
-    fn judge_end(&mut self, segment: &Used, rest: &[u8]) -> Result<(), ScanError> {
+    fn judge_end(&mut self, segment: &Used, after: Option<&Used>, rest: &[u8]) -> Result<(), ScanError> {
         if let Some(mark) = segment.mark {
             self.filled = self.filled.max(mark.filled);
         }
-        let proof = match segment.mark {
-            Some(mark) if mark.durable >= self.next => Some("its mark says that it was durable".to_owned()),
-            _ => {
-                let mut later = format::groups_within(rest, segment.header);
-                later.next().map(|later| format!("group {later} stands behind it"))
-            }
+        // A mark may speak of the first group of the next segment too.
+        let is_due_here = after.is_none_or(|after| self.next < after.header.first);
+        let proof = if is_due_here && self.durable >= self.next {
+            Some("a mark says that it was durable".to_owned())
+        } else {
+            let mut later = format::groups_within(rest, segment.header);
+            later.next().map(|later| format!("group {later} stands behind it"))
         };
         match proof {
-            Some(proof) => Err(damaged(self.files, segment.slot, &format!("group {} is damaged: {proof}", self.next))),
+            Some(proof) => {
+                Err(damaged(self.files, segment.slot, &format!("group {} is damaged or missing: {proof}", self.next)))
+            }
             None => Ok(()),
         }
     }
@@ -224,6 +242,10 @@ fn read(files: &SegmentFiles, slot: usize, file: &File, length: usize) -> Result
     Ok(bytes)
 }
 
+fn unreadable(files: &SegmentFiles, slot: usize, why: Why) -> ScanError {
+    ScanError::Unreadable { file: files.path(slot), why }
+}
+
 fn damaged(files: &SegmentFiles, slot: usize, why: &str) -> ScanError {
-    ScanError::Damaged { file: files.path(slot), why: why.to_owned() }
+    unreadable(files, slot, why.into())
 }

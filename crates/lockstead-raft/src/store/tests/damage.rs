@@ -51,6 +51,7 @@ async fn an_undamaged_log_opens() {
 
 #[tokio::test]
 async fn a_flipped_bit_in_any_byte_of_an_entry_is_damage() {
+    // The version's too: the checksum tells it from that of a newer one.
     for byte in 0..26 {
         check(|log, _| flip(log, &4_u64.to_be_bytes(), byte)).await;
     }
@@ -109,6 +110,30 @@ async fn a_log_that_does_not_begin_where_it_should_is_damage() {
     })
     .await;
     assert!(why.contains("entry 0 is missing"), "{why}");
+}
+
+/// Fills a log, puts `bytes` into one of its trees, and says why it cannot be opened then.
+async fn check_newer(tree: &str, key: &[u8], bytes: &[u8]) {
+    let dir = tempfile::tempdir().unwrap();
+    filled(dir.path()).await;
+    {
+        let db = open_sled(dir.path()).unwrap();
+        db.open_tree(tree).unwrap().insert(key, bytes).unwrap();
+        db.flush().unwrap();
+    }
+    let refused = try_open(dir.path()).err().unwrap();
+    assert!(matches!(&refused, OpenError::Newer { file, .. } if *file == dir.path().join("db")), "{refused}");
+    let said = refused.to_string();
+    assert!(said.contains("of version 3, and this build knows version 1"), "{said}");
+}
+
+#[tokio::test]
+async fn values_of_a_newer_version_are_named_so_whatever_their_layout() {
+    for bytes in [&[3][..], &[3, 9, 9], &[3; 60]] {
+        check_newer("log-0000000000000000", &4_u64.to_be_bytes(), bytes).await;
+        check_newer("facts", b"vote", bytes).await;
+        check_newer("facts", b"checkpoint", bytes).await;
+    }
 }
 
 #[tokio::test]

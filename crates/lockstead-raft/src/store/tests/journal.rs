@@ -29,24 +29,32 @@ impl Disk for StuckDisk {
     }
 }
 
-/// Segments that tell when a mark was written.
-struct MarkedSegments(Segments, Sender<()>);
+/// Segments that tell when a mark was written beside the last group.
+struct MarkedSegments {
+    inner: Segments,
+    slot: usize,
+    marks: Sender<()>,
+}
 
 impl Medium for MarkedSegments {
     fn add(&mut self, segment: File) {
-        self.0.add(segment);
+        self.inner.add(segment);
     }
 
     fn write(&mut self, slot: usize, at: usize, bytes: &[u8]) -> io::Result<()> {
-        self.0.write(slot, at, bytes)?;
-        if (at, bytes.len()) == (0, PAGE) {
-            self.1.send(()).map_err(io::Error::other)?;
+        self.inner.write(slot, at, bytes)?;
+        match (at, bytes.len()) {
+            (0, PAGE) if slot == self.slot => self.marks.send(()).map_err(io::Error::other),
+            (0, PAGE) => Ok(()),
+            _ => {
+                self.slot = slot;
+                Ok(())
+            }
         }
-        Ok(())
     }
 
     fn sync(&mut self, slot: usize) -> io::Result<()> {
-        self.0.sync(slot)
+        self.inner.sync(slot)
     }
 }
 
@@ -62,7 +70,8 @@ impl Lagging {
     pub(super) fn open(dir: &Path) -> Self {
         let ((mark, marks), (release, stuck)) = (channel(), channel());
         let wrap = |_, segments| {
-            (Box::new(StuckDisk(stuck)) as Box<dyn Disk>, Box::new(MarkedSegments(segments, mark)) as Box<dyn Medium>)
+            let marked = MarkedSegments { inner: segments, slot: 0, marks: mark };
+            (Box::new(StuckDisk(stuck)) as Box<dyn Disk>, Box::new(marked) as Box<dyn Medium>)
         };
         let store = LogStore::open_on(dir, SMALL, StoreMetrics::new(), Box::new(|_| {}), wrap).unwrap();
         Self { sled: release, store, marks }
@@ -200,10 +209,10 @@ async fn the_standard_journal_is_made_and_opened_again() {
 }
 
 /// Segments that lose power in the middle of the last write: what of it was on disk stays.
-struct TornSegments {
-    inner: Segments,
-    writes_left: usize,
-    bytes_kept: usize,
+pub(super) struct TornSegments {
+    pub(super) inner: Segments,
+    pub(super) writes_left: usize,
+    pub(super) bytes_kept: usize,
 }
 
 impl Medium for TornSegments {

@@ -4,10 +4,14 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use super::journal::{Lagging, copy};
+use openraft::storage::RaftLogStorageExt;
+
+use super::journal::{Lagging, TornSegments, copy};
 use super::{SMALL, append, batch, blanks, open, read, try_open};
 use crate::OpenError;
-use crate::store::journal::PAGE;
+use crate::store::disk::Disk;
+use crate::store::journal::{Medium, PAGE};
+use crate::store::{LogStore, StoreMetrics};
 
 /// What the first segment holds after [`lagging`] or [`closed`], up to here.
 const GROUPS: usize = 20;
@@ -150,8 +154,82 @@ async fn a_flipped_bit_in_header_or_mark_is_damage() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_segment_of_a_newer_version_is_named_so_whatever_its_layout() {
+    let dir = tempfile::tempdir().unwrap();
+    let of = stopped(dir.path()).await;
+    segment(&of).write_all_at(&[2, 9, 9, 9, 9, 9, 9, 9], 8).unwrap();
+    let refused = try_open(&of).err().unwrap();
+    assert!(matches!(&refused, OpenError::Newer { file, .. } if file.ends_with("1.seg")), "{refused}");
+    assert!(refused.to_string().contains("of version 2, and this build knows version 1"), "{refused}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_zeroed_header_is_damage() {
     check("1.seg", |dir| segment(dir).write_all_at(&[0; PAGE], 0).unwrap()).await;
+}
+
+/// Ten of them fill a segment.
+fn tenth_of_a_segment(index: u64) -> crate::types::Entry {
+    batch(1, index, &vec![index.to_le_bytes()[0] + 1; 50_000])
+}
+
+/// The directory of a killed node whose second segment holds one group, which sled does not have.
+async fn begun(dir: &Path) -> PathBuf {
+    let (live, killed) = (dir.join("live"), dir.join("killed"));
+    let mut lagging = Lagging::open(&live);
+    for index in 0..11 {
+        lagging.append(vec![tenth_of_a_segment(index)]).await;
+    }
+    copy(&live, &killed);
+    killed
+}
+
+/// As of `begun`, after a power cut tore the first try of that group.
+async fn begun_again(dir: &Path) -> PathBuf {
+    let (live, killed) = (dir.join("live"), dir.join("killed"));
+    let wrap = |disk, inner| {
+        let torn = TornSegments { inner, writes_left: 10, bytes_kept: PAGE };
+        (Box::new(disk) as Box<dyn Disk>, Box::new(torn) as Box<dyn Medium>)
+    };
+    let mut store = LogStore::open_on(&live, SMALL, StoreMetrics::new(), Box::new(|_| {}), wrap).unwrap();
+    for index in 0..10 {
+        append(&mut store, vec![tenth_of_a_segment(index)]).await;
+    }
+    store.blocking_append([tenth_of_a_segment(10)]).await.unwrap_err();
+    drop(store);
+    let mut lagging = Lagging::open(&live);
+    lagging.append(vec![tenth_of_a_segment(10)]).await;
+    copy(&live, &killed);
+    killed
+}
+
+fn second_segment(dir: &Path) -> File {
+    OpenOptions::new().read(true).write(true).open(dir.join("journal/2.seg")).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_segment_with_one_group_opens_and_without_its_first_page_or_that_group_it_is_damage() {
+    for is_second_try in [false, true] {
+        let dir = tempfile::tempdir().unwrap();
+        let of = if is_second_try { begun_again(dir.path()).await } else { begun(dir.path()).await };
+        let trial = |name: &str, damage: &dyn Fn(&File)| {
+            let trial = dir.path().join(name);
+            copy(&of, &trial);
+            damage(&second_segment(&trial));
+            trial
+        };
+        let mut whole = open(&trial("whole", &|_| {}));
+        assert_eq!(read(&mut whole, 0..99).await, (0..11).map(tenth_of_a_segment).collect::<Vec<_>>());
+        let first_page = trial("first-page", &|file| file.write_all_at(&[0; PAGE], 0).unwrap());
+        assert_refused(&first_page, "1.seg");
+        let all = trial("all", &|file| file.write_all_at(&vec![0; SMALL.segment_bytes], 0).unwrap());
+        assert_refused(&all, "1.seg");
+        let mark_and_group = trial("mark-and-group", &|file| {
+            file.write_all_at(&[0; 32], 512).unwrap();
+            file.write_all_at(&[0; 100], 40_000).unwrap();
+        });
+        assert_refused(&mark_and_group, "2.seg");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

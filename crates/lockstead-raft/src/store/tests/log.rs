@@ -2,8 +2,11 @@
 
 use openraft::storage::{RaftLogReader, RaftLogStorage};
 
-use super::{append, batch, blank, blanks, ends, log_id, open, read};
+use super::{append, batch, blank, blanks, ends, log_id, open, open_with, read};
+use crate::store::change::{Checkpoint, Witness};
 use crate::store::codec::{encode_entry, encode_fact};
+use crate::store::disk_bytes;
+use crate::store::journal::Layout;
 use crate::store::recovery::open_sled;
 use crate::store::tail::Tail;
 use crate::types::Vote;
@@ -34,7 +37,21 @@ fn an_entry_lies_in_these_bytes() {
     value.extend(crc.to_le_bytes());
     value.extend(b"facts");
     assert_eq!(parts, [(key, value)]);
-    assert_eq!(encode_fact(&log_id(3, 258))[5..], [3, 251, 2, 1]);
+}
+
+#[test]
+fn facts_lie_in_these_bytes() {
+    let check = |encoded: Vec<u8>, body: &[u8]| {
+        let sum = crc32fast::hash(&[&[1], body].concat()).to_le_bytes();
+        assert_eq!(encoded, [&[1][..], &sum, body].concat());
+    };
+    let vote = Vote::new_committed(4, 2);
+    check(encode_fact(&log_id(3, 258)), &[3, 251, 2, 1]);
+    check(encode_fact(&vote), &[4, 1, 2, 1]);
+    let witness = Witness { vote: Some(vote), purged: None, last: Some(log_id(3, 258)) };
+    let checkpoint = Checkpoint { journal: 1 << 40, segments: 2, filled: 300, witness };
+    let journal = [253, 0, 0, 0, 0, 0, 1, 0, 0];
+    check(encode_fact(&checkpoint), &[&journal[..], &[2, 251, 44, 1, 1, 4, 1, 2, 1, 0, 1, 3, 251, 2, 1]].concat());
 }
 
 #[test]
@@ -116,6 +133,25 @@ async fn a_log_longer_than_memory_keeps_is_read_from_disk_and_purged_by_whole_tr
     store.truncate_after(Some(log_id(1, 20_501))).await.unwrap();
     drop(store);
     assert_eq!(ends(&mut open(dir.path())).await, (Some(log_id(1, 20_500)), Some(log_id(1, 20_501))));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_of_large_entries_takes_no_more_disk_however_many_were_purged() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut store = open_with(dir.path(), Layout::STANDARD).unwrap();
+    for round in 1..=30 {
+        let indexes = (round - 1) * 200..round * 200;
+        append(&mut store, indexes.map(|index| batch(1, index, &vec![index.to_le_bytes()[0]; 60_000])).collect()).await;
+        store.purge(log_id(1, round * 200 - 2)).await.unwrap();
+        if round % 10 == 0 {
+            drop(store);
+            store = open_with(dir.path(), Layout::STANDARD).unwrap();
+        }
+    }
+    let disk_mib = disk_bytes(dir.path()).unwrap() >> 20;
+    assert!(disk_mib < 220, "{disk_mib} MiB for two entries, after 343 MiB of them");
+    drop(store);
+    assert!(tree_names(dir.path()).len() <= 2, "{:?}", tree_names(dir.path()));
 }
 
 #[tokio::test]

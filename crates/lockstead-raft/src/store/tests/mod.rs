@@ -18,8 +18,8 @@ mod journal;
 mod journal_damage;
 mod log;
 mod snapshots;
-
 mod suite;
+mod trees;
 
 /// So small that tests use segments again.
 const SMALL: Layout = Layout { segment_bytes: 512 << 10, segments_min: 2, segments_max: 4 };

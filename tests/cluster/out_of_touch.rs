@@ -1,0 +1,51 @@
+//! A node that hears of no leader is not ready and names none.
+
+use crate::harness::api::Api;
+use crate::harness::clock::{eventually, secs};
+use crate::harness::cluster::Cluster;
+
+fn reason_not_ready(api: &Api) -> Option<String> {
+    let answer = api.call("GET", "/readyz", None, secs(2)).ok().filter(|answer| answer.status == 503)?;
+    answer.body["reason"].as_str().map(str::to_owned)
+}
+
+/// It says so, and goes on saying so.
+fn must_know_no_leader(api: &Api) {
+    eventually("a node without a leader is not ready", secs(10), || {
+        (reason_not_ready(api).as_deref() == Some("no_leader")).then_some(())
+    });
+    for _ in 0..20 {
+        assert_eq!(reason_not_ready(api).as_deref(), Some("no_leader"));
+        let view = api.cluster().unwrap().must_be_ok();
+        assert!(view.body["leader"].is_null(), "{view:?}");
+        assert_eq!(api.metric("ready"), Some(0.0));
+    }
+}
+
+#[test]
+fn a_follower_whose_leader_calls_no_more_is_not_ready_also_after_a_restart() {
+    let mut cluster = Cluster::start(3);
+    let leader = cluster.leader();
+    let [left, other] = cluster.others(leader)[..] else { panic!("two others") };
+    cluster.node(leader).kill();
+    cluster.node(other).kill();
+    must_know_no_leader(&cluster.api(left));
+    cluster.kill_and_restart(left);
+    must_know_no_leader(&cluster.api(left));
+    cluster.node(leader).start();
+    cluster.node(other).start();
+    cluster.wait_until_ready();
+}
+
+#[test]
+fn a_follower_of_stopped_nodes_is_not_ready_until_they_go_on() {
+    let mut cluster = Cluster::start(3);
+    let leader = cluster.leader();
+    let [left, other] = cluster.others(leader)[..] else { panic!("two others") };
+    cluster.node(other).freeze();
+    cluster.node(leader).freeze();
+    must_know_no_leader(&cluster.api(left));
+    cluster.node(leader).thaw();
+    cluster.node(other).thaw();
+    cluster.wait_until_ready();
+}
