@@ -11,7 +11,7 @@ use crate::store::trees::Trees;
 use crate::types::{Entry, LogId};
 
 /// So large that 280 entries fill a tree.
-const LARGE: usize = 60_000;
+const LARGE: usize = 14_990;
 
 fn large(indexes: std::ops::Range<u64>) -> Vec<Entry> {
     let bytes = vec![5; LARGE];
@@ -55,7 +55,7 @@ fn ends(dir: &Path, purged: Option<LogId>) -> (u64, Option<LogId>) {
 }
 
 #[test]
-fn a_tree_is_full_with_ten_thousand_entries_or_16_mib() {
+fn a_tree_is_full_with_ten_thousand_entries_or_4_mib() {
     let dir = tempfile::tempdir().unwrap();
     apply(dir.path(), vec![changes(&large(0..300)), changes(&blanks(1, 300..10_285))]);
     assert_eq!(firsts(dir.path()), [0, 280, 10_280]);
