@@ -36,7 +36,7 @@ fn what_is_not_said_has_a_default() {
     assert_eq!((node.timing, node.locks_max, node.ttl_max_ms), (timing, 1_000_000, 86_400_000));
     let log = LogLimits {
         snapshot_entries: 100_000,
-        snapshot_bytes: 16_777_216,
+        snapshot_bytes: 4_194_304,
         snapshot_age_ms: 600_000,
         tail_bytes_max: 67_108_864,
     };
