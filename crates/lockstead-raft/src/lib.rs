@@ -18,6 +18,7 @@ mod offices;
 mod peer;
 mod plant;
 mod platform;
+mod readiness;
 mod recover;
 mod replica;
 mod restating;

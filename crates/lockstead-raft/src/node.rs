@@ -25,16 +25,15 @@ use crate::offices::Offices;
 use crate::peer::{Advertised, Dialer, NodeCard, PeerNetworkFactory, PeerServer, RaftHandle, RequestLinks};
 use crate::plant;
 use crate::platform::{Host, Platform};
-use crate::replica::{BootstrapError, NotReady, OpenError, Reply, StopReason, SubmitError};
+use crate::replica::{BootstrapError, OpenError, Reply, StopReason, SubmitError};
 use crate::restating::RestatingRule;
 use crate::router::Router;
 use crate::service::Service;
 use crate::standing::{Standing, Watchman};
 use crate::start::{Files, card, dialer, start_raft};
-use crate::store::{LogStore, Machine, StateMachine};
-use crate::term::quorum;
+use crate::store::{LogStore, StateMachine};
 use crate::types::{LogId, Member, Membership, Raft, StoredMembership};
-use crate::view::{ClusterView, LeaderView};
+use crate::view::ClusterView;
 
 /// A running node.
 pub(crate) struct Node<P: Platform> {
@@ -329,33 +328,6 @@ impl<P: Platform> Node<P> {
         crate::view::of(self)
     }
 
-    pub(crate) fn readiness(&self) -> Result<(), NotReady> {
-        if self.identity.cluster_id().is_none() || !self.knows_members() {
-            return Err(NotReady::NotJoined);
-        }
-        if !self.is_voter() {
-            return Err(NotReady::NotVoter);
-        }
-        if let Some(doubt) = self.standing.doubt() {
-            return Err(NotReady::Doubted(doubt));
-        }
-        if !self.machine.with(Machine::is_complete) {
-            return Err(NotReady::CatchingUp);
-        }
-        self.leader().map(|_| ()).ok_or(NotReady::NoLeader)
-    }
-
-    /// A leader that no quorum answers is none, and so is one that calls no more: a node that is cut off goes on believing
-    /// in itself, or in the one that it heard last.
-    pub(crate) fn is_followed(&self, leader: NodeId) -> bool {
-        let age_max = Duration::from_millis(self.config.election_max_ms) * 2;
-        if leader != self.identity.node_id() {
-            return self.standing.hears_leader(age_max);
-        }
-        let (quorum_age, sole_voter) = quorum(&self.raft);
-        sole_voter || quorum_age.is_some_and(|age| age <= age_max)
-    }
-
     /// Writes to the identity file, off the tasks that must not wait for a disk.
     pub(crate) async fn keep(
         &self,
@@ -364,18 +336,6 @@ impl<P: Platform> Node<P> {
         let identity = Arc::clone(&self.identity);
         let written = tokio::task::spawn_blocking(move || write(&identity)).await;
         written.expect("a panic ends the process, and nothing cancels this task")
-    }
-
-    /// Who leads, as far as this node has heard of it lately.
-    pub(crate) fn leader(&self) -> Option<LeaderView> {
-        let known = {
-            let metrics = self.raft.server_metrics();
-            let metrics = metrics.borrow_watched();
-            let node_id = metrics.current_leader?;
-            let api = metrics.membership_config.membership().get_node(&node_id)?.api.clone();
-            LeaderView { node_id, api }
-        };
-        self.is_followed(known.node_id).then_some(known)
     }
 
     pub(crate) fn cluster_id(&self) -> Option<ClusterId> {
