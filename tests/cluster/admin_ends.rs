@@ -12,6 +12,7 @@ use crate::harness::cluster::Cluster;
 use crate::harness::gather::{all, client, done};
 use crate::harness::http::Answer;
 use crate::harness::locker::insist;
+use crate::harness::node::Node;
 use crate::harness::ports::free_address;
 
 type Asked = JoinHandle<io::Result<Answer>>;
@@ -56,17 +57,14 @@ fn members(api: &Api) -> Option<Vec<(u64, bool, String)>> {
 #[test]
 fn every_call_ends_without_effect_at_a_node_whose_leader_and_majority_are_dead() {
     let mut cluster = Cluster::start(3);
-    let leader = cluster.leader();
-    let [asked, member] = cluster.others(leader)[..] else { panic!("three nodes") };
+    let (leader, [asked, member]) = cluster.leader_and_others();
     let before = members(&cluster.api(asked)).expect("a view");
-    cluster.node(leader).kill();
-    cluster.node(member).kill();
+    cluster.each(&[leader, member], Node::kill);
     for answer in all(ask_everything(cluster.api(asked), member)) {
         let answer = answer.expect("an answer");
         ended_in_time(&answer.must_be(503, "no_leader"), ms(500));
     }
-    cluster.node(leader).start();
-    cluster.node(member).start();
+    cluster.each(&[leader, member], Node::start);
     cluster.wait_until_ready();
     assert_eq!(members(&cluster.api(asked)), Some(before));
 }
@@ -74,18 +72,15 @@ fn every_call_ends_without_effect_at_a_node_whose_leader_and_majority_are_dead()
 #[test]
 fn what_ended_while_the_majority_was_stopped_is_not_made_once_it_goes_on() {
     let mut cluster = Cluster::start(3);
-    let leader = cluster.leader();
-    let [asked, member] = cluster.others(leader)[..] else { panic!("three nodes") };
+    let (leader, [asked, member]) = cluster.leader_and_others();
     let before = members(&cluster.api(asked));
-    cluster.node(leader).freeze();
-    cluster.node(member).freeze();
+    cluster.each(&[leader, member], |node| node.freeze());
     for answer in all(ask_everything(cluster.api(asked), member)) {
         let answer = answer.expect("an answer");
         assert!(answer.status == 503, "{answer:?}");
         ended_in_time(&answer, ms(500));
     }
-    cluster.node(leader).thaw();
-    cluster.node(member).thaw();
+    cluster.each(&[leader, member], |node| node.thaw());
     cluster.wait_until_ready();
     pause_until(now() + secs(2));
     assert_eq!(members(&cluster.api(asked)), before);
@@ -94,8 +89,7 @@ fn what_ended_while_the_majority_was_stopped_is_not_made_once_it_goes_on() {
 #[test]
 fn a_stopped_leader_holds_no_call_up_that_another_can_answer() {
     let mut cluster = Cluster::start(3);
-    let leader = cluster.leader();
-    let [asked, member] = cluster.others(leader)[..] else { panic!("three nodes") };
+    let (leader, [asked, member]) = cluster.leader_and_others();
     cluster.node(leader).freeze();
     // A frozen voter that leads no more is one of three: the change keeps a majority of two.
     let wait = json!({"wait_ms": 5_000});
@@ -112,8 +106,7 @@ fn a_stopped_leader_holds_no_call_up_that_another_can_answer() {
 fn a_forced_change_that_is_logged_and_not_committed_in_time_is_of_unknown_outcome() {
     for of_leader in [true, false] {
         let mut cluster = Cluster::start(3);
-        let leader = cluster.leader();
-        let [there, dead] = cluster.others(leader)[..] else { panic!("three nodes") };
+        let (leader, [there, dead]) = cluster.leader_and_others();
         let force = json!({"force": cluster.api(leader).cluster().unwrap().string("cluster_id")});
         cluster.node(dead).kill();
         let asked = cluster.api(if of_leader { leader } else { there });
@@ -133,8 +126,7 @@ fn waiting_promotion(asked_at: impl Fn(u64, [u64; 2]) -> u64) -> (Cluster, u64, 
     let voters: Vec<Api> = [1, 2, 3].map(|id| cluster.api(id)).into();
     insist(&voters, secs(20), |api| api.add_member(cluster.nodes().find(|node| node.id == learner).unwrap()))
         .must_be_ok();
-    let leader = cluster.leader_among(&[1, 2, 3]);
-    let [one, two] = [1, 2, 3].into_iter().filter(|id| *id != leader).collect::<Vec<_>>()[..] else { panic!() };
+    let (leader, [one, two]) = cluster.leader_and_others_among(&[1, 2, 3]);
     cluster.node(learner).freeze();
     let asked_at = cluster.api(asked_at(leader, [one, two]));
     let promotion = ask(asked_at, "POST", format!("/v1/admin/members/{learner}/promote"), json!({"wait_ms": 4_000}));

@@ -82,8 +82,7 @@ impl Half {
     /// of five, and two of the four that are to stay.
     fn leaving(method: &'static str, what: &str, through: impl FnOnce(&Roles) -> u64) -> (Self, Roles) {
         let cluster = Setup::of(5).with_proxied_peers().start();
-        let leader = cluster.leader();
-        let [unheard, unheard_too, heard, leaving] = cluster.others(leader)[..] else { panic!("five nodes") };
+        let (leader, [unheard, unheard_too, heard, leaving]) = cluster.leader_and_others();
         let who = Roles { leader, heard, leaving };
         let path = format!("/v1/admin/members/{leaving}{what}");
         let half = Self::of(cluster, leader, &[heard, leaving], |cluster| {
@@ -244,8 +243,7 @@ fn a_leader_that_was_cut_off_in_its_change_makes_others_later() {
 #[test]
 fn a_change_of_a_leader_that_dies_and_comes_back_is_finished_with_it() {
     let cluster = Setup::of(3).with_proxied_peers().start();
-    let leader = cluster.leader();
-    let [unheard, leaving] = cluster.others(leader)[..] else { panic!("three nodes") };
+    let (leader, [unheard, leaving]) = cluster.leader_and_others();
     let mut half = Half::of(cluster, leader, &[leaving], |cluster| {
         cluster.link(leader, unheard).set(Mode::StallAnswers);
         ask(cluster.api(leaving), "POST", format!("/v1/admin/members/{leaving}/demote"), force(cluster))
@@ -263,8 +261,7 @@ fn a_change_of_a_leader_that_dies_and_comes_back_is_finished_with_it() {
 #[test]
 fn a_promotion_whose_leader_dies_is_finished_by_the_next_one() {
     let cluster = Setup::of(4).with_proxied_peers().with_args(&PATIENT).start();
-    let leader = cluster.leader();
-    let [unheard, heard, learner] = cluster.others(leader)[..] else { panic!("four nodes") };
+    let (leader, [unheard, heard, learner]) = cluster.leader_and_others();
     until_granted(&[cluster.api(leader)], |api| api.demote(learner));
     let mut half = Half::of(cluster, leader, &[heard], |cluster| {
         // What the learner takes is heard of late, and until then the leader has two of four.
@@ -286,8 +283,7 @@ fn a_promotion_whose_leader_dies_is_finished_by_the_next_one() {
 #[test]
 fn a_change_that_only_its_dead_leader_knew_of_is_made_anew() {
     let cluster = Setup::of(4).with_proxied_peers().with_args(&PATIENT).start();
-    let leader = cluster.leader();
-    let [asked, _, leaving] = cluster.others(leader)[..] else { panic!("four nodes") };
+    let (leader, [asked, _, leaving]) = cluster.leader_and_others();
     let mut half = Half::of(cluster, leader, &[], |cluster| {
         for other in cluster.others(leader) {
             cluster.link(leader, other).delay(BEHIND);

@@ -10,6 +10,7 @@ use crate::harness::api::Api;
 use crate::harness::clock::{eventually, now, secs};
 use crate::harness::cluster::{Cluster, Setup};
 use crate::harness::locker::{Held, insist, take, take_from_any};
+use crate::harness::node::Node;
 use crate::harness::ports::free_address;
 use crate::harness::proxy::Mode;
 
@@ -92,8 +93,7 @@ fn a_wiped_first_node_founds_nothing_while_the_others_are_silent() {
         (now() > until).then_some(())
     });
     assert!(cluster.node(1).is_running(), "it waits for the others: {}", cluster.node(1).output());
-    cluster.node(2).start();
-    cluster.node(3).start();
+    cluster.each(&[2, 3], Node::start);
     let alive = cluster.apis_without(1);
     let renewal = insist(&alive, secs(20), |api| api.renew("L", &held.token, 60_000));
     held.renewed(&renewal.must_be_ok());
@@ -224,8 +224,7 @@ fn an_older_copy_is_known_by_the_membership_after_every_node_was_started_again()
     });
     cluster.kill_all();
     put_back(&copied, &mut cluster, 3);
-    cluster.node(1).start();
-    cluster.node(2).start();
+    cluster.each(&[1, 2], Node::start);
     insist(&cluster.apis_without(3), secs(30), |api| api.acquire(&json!({"name": "L"}))).must_be_ok();
     cluster.node(3).start();
     let status = cluster.node(3).wait_for_exit(secs(30));
@@ -289,8 +288,7 @@ fn a_copy_beside_the_original_is_refused_and_the_original_goes_on() {
 #[test]
 fn a_wiped_node_helps_nobody_to_lead_when_the_leader_dies() {
     let mut cluster = Cluster::start(3);
-    let leader = cluster.leader();
-    let [wiped, left] = cluster.others(leader)[..] else { panic!("three nodes") };
+    let (leader, [wiped, left]) = cluster.leader_and_others();
     let held = write_on(&cluster, "L");
     cluster.node(wiped).kill();
     cluster.node(wiped).wipe();

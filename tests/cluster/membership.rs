@@ -63,8 +63,7 @@ fn a_node_is_added_promoted_demoted_and_removed_and_each_call_may_be_repeated() 
 #[test]
 fn what_would_cost_the_quorum_is_refused_at_once() {
     let mut cluster = Cluster::start(3);
-    let leader = cluster.leader();
-    let [down, up] = cluster.others(leader)[..] else { panic!("three nodes") };
+    let (leader, [down, up]) = cluster.leader_and_others();
     let api = cluster.api(leader);
     cluster.node(down).kill();
     for (method, path) in
@@ -174,8 +173,7 @@ fn leadership_goes_where_it_is_sent_and_nowhere_else() {
         api.add_member(cluster.nodes().find(|node| node.id == learner).unwrap())
     })
     .must_be_ok();
-    let leader = cluster.leader();
-    let [target, other] = [1, 2, 3].into_iter().filter(|id| *id != leader).collect::<Vec<_>>()[..] else { panic!() };
+    let (leader, [target, other]) = cluster.leader_and_others_among(&[1, 2, 3]);
     let asked = cluster.api(other);
     assert!(!changed(&asked.transfer(Some(leader)).unwrap().must_be_ok()), "it leads already");
     asked.transfer(Some(99)).unwrap().must_be(404, "unknown_node");
@@ -188,8 +186,7 @@ fn leadership_goes_where_it_is_sent_and_nowhere_else() {
     assert_ne!(anywhere.number("leader"), target);
     assert_eq!(asked.cluster().unwrap().number("leader"), anywhere.number("leader"));
 
-    let leader = cluster.leader_among(&[1, 2, 3]);
-    let dead = [1, 2, 3].into_iter().find(|id| *id != leader).unwrap();
+    let (leader, [dead, _]) = cluster.leader_and_others_among(&[1, 2, 3]);
     cluster.node(dead).kill();
     cluster.api(leader).transfer(Some(dead)).unwrap().must_be(409, "not_caught_up");
     insist(&[cluster.api(leader)], secs(10), |api| api.acquire(&json!({"name": "goes on"}))).must_be_ok();

@@ -3,6 +3,7 @@
 use crate::harness::api::Api;
 use crate::harness::clock::{eventually, secs};
 use crate::harness::cluster::Cluster;
+use crate::harness::node::Node;
 
 fn reason_not_ready(api: &Api) -> Option<String> {
     let answer = api.call("GET", "/readyz", None, secs(2)).ok().filter(|answer| answer.status == 503)?;
@@ -25,27 +26,21 @@ fn must_know_no_leader(api: &Api) {
 #[test]
 fn a_follower_whose_leader_calls_no_more_is_not_ready_also_after_a_restart() {
     let mut cluster = Cluster::start(3);
-    let leader = cluster.leader();
-    let [left, other] = cluster.others(leader)[..] else { panic!("two others") };
-    cluster.node(leader).kill();
-    cluster.node(other).kill();
+    let (leader, [left, other]) = cluster.leader_and_others();
+    cluster.each(&[leader, other], Node::kill);
     must_know_no_leader(&cluster.api(left));
     cluster.kill_and_restart(left);
     must_know_no_leader(&cluster.api(left));
-    cluster.node(leader).start();
-    cluster.node(other).start();
+    cluster.each(&[leader, other], Node::start);
     cluster.wait_until_ready();
 }
 
 #[test]
 fn a_follower_of_stopped_nodes_is_not_ready_until_they_go_on() {
     let mut cluster = Cluster::start(3);
-    let leader = cluster.leader();
-    let [left, other] = cluster.others(leader)[..] else { panic!("two others") };
-    cluster.node(other).freeze();
-    cluster.node(leader).freeze();
+    let (leader, [left, other]) = cluster.leader_and_others();
+    cluster.each(&[other, leader], |node| node.freeze());
     must_know_no_leader(&cluster.api(left));
-    cluster.node(leader).thaw();
-    cluster.node(other).thaw();
+    cluster.each(&[leader, other], |node| node.thaw());
     cluster.wait_until_ready();
 }

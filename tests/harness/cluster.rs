@@ -140,6 +140,13 @@ impl Cluster {
         self.nodes.get_mut(&id).expect("a node of the cluster")
     }
 
+    /// Does something to each of some nodes, in the order given.
+    pub(crate) fn each(&mut self, ids: &[u64], mut what: impl FnMut(&mut Node)) {
+        for id in ids {
+            what(self.node(*id));
+        }
+    }
+
     pub(crate) fn nodes(&self) -> impl Iterator<Item = &Node> {
         self.nodes.values()
     }
@@ -194,6 +201,18 @@ impl Cluster {
 
     pub(crate) fn leader(&self) -> u64 {
         self.leader_among(&self.ids())
+    }
+
+    /// Who leads, and the others, which have to be `N`.
+    pub(crate) fn leader_and_others<const N: usize>(&self) -> (u64, [u64; N]) {
+        self.leader_and_others_among(&self.ids())
+    }
+
+    /// Who leads of the nodes that are given, and the others of them, which have to be `N`.
+    pub(crate) fn leader_and_others_among<const N: usize>(&self, ids: &[u64]) -> (u64, [u64; N]) {
+        let leader = self.leader_among(ids);
+        let others: Vec<u64> = ids.iter().copied().filter(|id| *id != leader).collect();
+        (leader, others.try_into().expect("as many others as are named"))
     }
 
     /// The moment at which a leader with a quorum answered, asked from now on. What lies between a fault and this moment

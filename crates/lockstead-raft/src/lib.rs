@@ -7,6 +7,7 @@ mod complaints;
 mod config;
 mod identity;
 mod joining;
+mod leadership;
 mod lineage;
 mod linger;
 mod local_clock;

@@ -17,6 +17,7 @@ use tokio_util::task::TaskTracker;
 use crate::compaction::{Compaction, CompactionLimits};
 use crate::config::ReplicaConfig;
 use crate::identity::{Identity, Origin, SetClusterError};
+use crate::leadership::seen;
 use crate::local_clock::LocalClock;
 use crate::members::finish_joint_changes;
 use crate::metrics::ReplicaMetrics;
@@ -372,15 +373,7 @@ impl<P: Platform> Node<P> {
     async fn transfer(&self, successor: NodeId, time_max: Duration) -> Result<(), &'static str> {
         let me = self.identity.node_id();
         self.raft.trigger().transfer_leader(successor).await.map_err(|_| "openraft has stopped")?;
-        let mut metrics = self.raft.server_metrics();
-        let handed_over = async {
-            while metrics.borrow_watched().current_leader.is_none_or(|leader| leader == me) {
-                if metrics.changed().await.is_err() {
-                    return;
-                }
-            }
-        };
-        timeout(time_max, handed_over).await.map_err(|_| "nobody else led in time")
+        timeout(time_max, seen(&self.raft, |leader| leader != me)).await.map_err(|_| "nobody else led in time")
     }
 
     pub(crate) async fn stopped(&self) -> StopReason {

@@ -11,18 +11,17 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use tokio_util::sync::CancellationToken;
 
+use crate::leadership::Leadership;
 use crate::local_clock::LocalClock;
 use crate::peer::{ForwardAnswer, LinkError, RequestLinks};
 use crate::platform::{ClockPair, Platform};
 use crate::replica::{Reply, SubmitError};
 use crate::restating::RestatingRule;
 use crate::ticket::{Claim, Decision, Delivery, Letter, Note, pair};
-use crate::types::{Member, Raft};
+use crate::types::{Raft, ServerMetricsWatch};
 
 /// How long a request waits before it is sent once more to a leader that it was sent to already.
 const RESEND_AFTER: Duration = Duration::from_millis(20);
-/// How long an answer of a former leader is still waited for once another leads.
-const FORMER_LEADER_GRACE: Duration = Duration::from_millis(50);
 /// How much earlier a leader is asked to answer than the forwarding node ends the request.
 const FORWARD_MARGIN: Duration = Duration::from_millis(50);
 
@@ -67,7 +66,7 @@ impl<P> Clone for Router<P> {
 /// Where a request can go.
 enum Destination {
     Here(OfficeDoor),
-    There { leader: NodeId, term: u64, member: Member },
+    There(Leadership),
 }
 
 impl Destination {
@@ -75,7 +74,7 @@ impl Destination {
     fn office(&self, me: NodeId) -> (NodeId, u64) {
         match self {
             Self::Here(door) => (me, door.term),
-            Self::There { leader, term, .. } => (*leader, *term),
+            Self::There(leadership) => (leadership.leader, leadership.term),
         }
     }
 }
@@ -113,7 +112,7 @@ impl<P: Platform> Router<P> {
             sent_to = Some(destination.office(*self.raft.node_id()));
             let leg = match destination {
                 Destination::Here(door) => self.decide_here(&door, &journey).await,
-                Destination::There { leader, term, member } => self.forward(leader, term, &member, &mut journey).await,
+                Destination::There(leadership) => self.forward(&leadership, &mut journey).await,
             };
             match leg {
                 Leg::Answered(reply) => return Ok(reply),
@@ -157,7 +156,7 @@ impl<P: Platform> Router<P> {
         let mut office = self.office.clone();
         let mut metrics = self.raft.server_metrics();
         loop {
-            let known = self.known_destination(&mut office, &mut metrics);
+            let known = self.known_destination(&mut office, &metrics);
             let fresh = known.as_ref().is_some_and(|known| Some(known.office(*self.raft.node_id())) != sent_to);
             match known {
                 Some(known) if fresh || Instant::now() >= again => return known,
@@ -172,16 +171,13 @@ impl<P: Platform> Router<P> {
     fn known_destination(
         &self,
         office: &mut watch::Receiver<Option<OfficeDoor>>,
-        metrics: &mut crate::types::ServerMetricsWatch,
+        metrics: &ServerMetricsWatch,
     ) -> Option<Destination> {
         if let Some(door) = office.borrow_and_update().clone() {
             return Some(Destination::Here(door));
         }
-        let metrics = metrics.borrow_watched();
-        let leader = metrics.current_leader.filter(|leader| leader != self.raft.node_id())?;
-        let member = metrics.membership_config.membership().get_node(&leader)?.clone();
-        let term = metrics.vote.leader_id.term;
-        Some(Destination::There { leader, term, member })
+        let known = Leadership::known(metrics).filter(|known| known.leader != *self.raft.node_id());
+        known.map(Destination::There)
     }
 
     /// Waits for this node's own office while it is the leader; `None` once it is not.
@@ -264,7 +260,7 @@ impl<P: Platform> Router<P> {
 
     // ---- passed on
 
-    async fn forward(&self, leader: NodeId, term: u64, member: &Member, journey: &mut Journey) -> Leg {
+    async fn forward(&self, to: &Leadership, journey: &mut Journey) -> Leg {
         let sent_at = self.platform.clocks();
         let lain_ms = sent_at.us_since_at_least(journey.arrived_clocks) / 1_000;
         let time_left = journey.deadline.saturating_duration_since(Instant::now());
@@ -272,10 +268,10 @@ impl<P: Platform> Router<P> {
         let asked = time_left.saturating_sub(FORWARD_MARGIN.min(time_left / 2));
         let answer = tokio::select! {
             biased;
-            answer = self.links.submit_to(leader, member, op, asked) => answer,
+            answer = self.links.submit_to(to.leader, &to.member, op, asked) => answer,
             () = sleep_until(journey.deadline) => return Leg::Failed(SubmitError::OutcomeUnknown),
             () = self.drained() => return Leg::Failed(SubmitError::OutcomeUnknown),
-            () = self.office_ended(leader, term) => return Leg::Failed(SubmitError::OutcomeUnknown),
+            () = to.ended(&self.raft) => return Leg::Failed(SubmitError::OutcomeUnknown),
         };
         match answer {
             Ok(ForwardAnswer::Reply { outcome, waited_ms }) => {
@@ -284,7 +280,7 @@ impl<P: Platform> Router<P> {
                 let leg =
                     answered(outcome, lain_ms + waited_ms, |left_ms| (waited_ms + left_ms).saturating_sub(passed_ms));
                 if let (Leg::Failed(_), Some(give_back)) = (&leg, unread) {
-                    self.links.give_back_to(leader, member, give_back);
+                    self.links.give_back_to(to.leader, &to.member, give_back);
                 }
                 leg
             }
@@ -293,25 +289,6 @@ impl<P: Platform> Router<P> {
             Ok(ForwardAnswer::CatchingUp) => Leg::Failed(SubmitError::CatchingUp),
             Ok(ForwardAnswer::OutcomeUnknown) | Err(LinkError::Lost) => Leg::Failed(SubmitError::OutcomeUnknown),
         }
-    }
-
-    /// Resolves a little after this node has seen that another office follows the one of `leader` in `term`: no decision
-    /// of the former one can be on its way for long.
-    pub(crate) async fn office_ended(&self, leader: NodeId, term: u64) {
-        let mut metrics = self.raft.server_metrics();
-        loop {
-            let (current_leader, current_term) = {
-                let metrics = metrics.borrow_watched();
-                (metrics.current_leader, metrics.vote.leader_id.term)
-            };
-            if current_leader.is_some_and(|current| current != leader || current_term > term) {
-                break;
-            }
-            if metrics.changed().await.is_err() {
-                break;
-            }
-        }
-        sleep(FORMER_LEADER_GRACE).await;
     }
 }
 
@@ -378,7 +355,7 @@ fn answered(mut outcome: Outcome, waited_ms: u64, age: impl Fn(u64) -> u64) -> L
 }
 
 /// Waits for a change of this node's office or of what it knows of the cluster.
-async fn news(office: &mut watch::Receiver<Option<OfficeDoor>>, metrics: &mut crate::types::ServerMetricsWatch) {
+async fn news(office: &mut watch::Receiver<Option<OfficeDoor>>, metrics: &mut ServerMetricsWatch) {
     let office_changed = std::pin::pin!(office.changed());
     let metrics_changed = std::pin::pin!(metrics.changed());
     futures::future::select(office_changed, metrics_changed).await;

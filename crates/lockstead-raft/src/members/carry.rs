@@ -5,14 +5,13 @@ use std::pin::pin;
 use std::time::Duration;
 
 use lockstead_core::NodeId;
-use openraft::async_runtime::WatchReceiver as _;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::types::{MemberChange, MemberError, MemberRefusal, MemberReply, MemberRequest, MembersAnswer};
-use crate::node::{Node, member};
+use crate::leadership::{Leadership, seen};
+use crate::node::Node;
 use crate::peer::{MembersCallError, MembersLink};
 use crate::platform::Platform;
-use crate::types::Member;
 use crate::view::membership_id;
 
 /// How much longer than its `wait_ms` a request may take.
@@ -34,13 +33,6 @@ struct Journey {
     /// A leader handed over for its sake.
     handed_over: bool,
     changed: bool,
-}
-
-/// A leader, as this node knows it.
-struct Office {
-    leader: NodeId,
-    term: u64,
-    member: Member,
 }
 
 impl Journey {
@@ -90,7 +82,7 @@ impl Journey {
     }
 
     /// Takes an answer of `office`; the caller's own, if it is one.
-    fn answered(&mut self, answer: MembersAnswer, office: &Office) -> Option<Result<MemberReply, MemberError>> {
+    fn answered(&mut self, answer: MembersAnswer, office: &Leadership) -> Option<Result<MemberReply, MemberError>> {
         match answer {
             MembersAnswer::Changed(Ok(reply)) => {
                 let changed = self.changed || reply.changed || Some(office.leader) != self.first_leader;
@@ -117,7 +109,7 @@ impl<P: Platform> Node<P> {
         let mut journey = Journey::set_out(request);
         // A future that is ready counts as in time, however late it is: hence the look at the clock before each try.
         while !journey.is_over() {
-            let Ok(office) = timeout_at(journey.ends, self.any_office()).await else { break };
+            let Ok(office) = timeout_at(journey.ends, Leadership::any(&self.raft)).await else { break };
             let started_with = *journey.first_leader.get_or_insert(office.leader);
             if office.leader != started_with && matches!(journey.request.change, MemberChange::Lead { to: None }) {
                 return self.moved_on(office.leader);
@@ -137,10 +129,10 @@ impl<P: Platform> Node<P> {
     }
 
     /// Asks a leader, while it is one and there is time.
-    async fn ask_office(&self, office: &Office, journey: &Journey) -> Result<MembersAnswer, MembersCallError> {
+    async fn ask_office(&self, office: &Leadership, journey: &Journey) -> Result<MembersAnswer, MembersCallError> {
         let over = async {
             tokio::select! {
-                () = self.router.office_ended(office.leader, office.term) => {}
+                () = office.ended(&self.raft) => {}
                 () = sleep_until(journey.ends) => {}
             }
         };
@@ -165,22 +157,6 @@ impl<P: Platform> Node<P> {
         }
     }
 
-    async fn any_office(&self) -> Office {
-        loop {
-            let (leader, term) = {
-                let metrics = self.raft.server_metrics();
-                let metrics = metrics.borrow_watched();
-                (metrics.current_leader, metrics.vote.leader_id.term)
-            };
-            if let Some(office) =
-                leader.and_then(|leader| Some(Office { leader, term, member: member(&self.raft, leader)? }))
-            {
-                return office;
-            }
-            sleep(ASK_AGAIN).await;
-        }
-    }
-
     /// Whoever asks for any other leader has got one.
     fn moved_on(&self, leader: NodeId) -> Result<MemberReply, MemberError> {
         let membership = membership_id(&self.raft).ok_or(MemberError::OutcomeUnknown)?;
@@ -192,14 +168,7 @@ impl<P: Platform> Node<P> {
         if !journey.wants_leader() {
             return Ok(reply);
         }
-        let mut metrics = self.raft.server_metrics();
-        let seen = async {
-            while metrics.borrow_watched().current_leader != Some(reply.leader) {
-                if metrics.changed().await.is_err() {
-                    return;
-                }
-            }
-        };
+        let seen = seen(&self.raft, |leader| leader == reply.leader);
         timeout_at(journey.ends, seen).await.map_err(|_| MemberError::OutcomeUnknown)?;
         Ok(reply)
     }

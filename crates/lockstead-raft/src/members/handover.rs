@@ -8,6 +8,7 @@ use tokio::time::{Instant, timeout};
 
 use super::quorum::{Voters, answering, coming_voters};
 use super::types::{MemberError, MemberRefusal, MembersAnswer};
+use crate::leadership::seen;
 use crate::node::member;
 use crate::peer::{MembersCall, ask_about_members};
 use crate::platform::Platform;
@@ -90,15 +91,7 @@ impl<P: Platform> Service<P> {
         if self.raft.trigger().transfer_leader(successor).await.is_err() {
             return MembersAnswer::Changed(Err(MemberError::NoLeader));
         }
-        let mut metrics = self.raft.server_metrics();
-        let succeeded = async {
-            while metrics.borrow_watched().current_leader.is_none_or(|leader| leader == me) {
-                if metrics.changed().await.is_err() {
-                    return;
-                }
-            }
-        };
-        match timeout(SUCCESSION_TIME_MAX, succeeded).await {
+        match timeout(SUCCESSION_TIME_MAX, seen(&self.raft, |leader| leader != me)).await {
             Ok(()) => MembersAnswer::HandedOver,
             Err(_) => MembersAnswer::Changed(Err(MemberError::OutcomeUnknown)),
         }

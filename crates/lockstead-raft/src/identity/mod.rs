@@ -6,18 +6,19 @@
 //! 3. Node id and incarnation never change; a cluster id, once known, changes only by a recovery, and the home of log and
 //!    snapshots with it, in one step.
 
+mod stored;
+
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use lockstead_core::{ClusterId, Incarnation, NodeId};
 use lockstead_flock::{AcquireError, AcquireOptions, FileLock, Owner, acquire};
-use serde::{Deserialize, Serialize};
 
-use crate::{OpenError, store};
+use self::stored::{Part, Stored, VERSION, read, write};
+use crate::OpenError;
 
-const VERSION: u32 = 1;
 const FILE: &str = "identity.json";
 const LOCK_FILE: &str = "lock";
 const LOG_DIR: &str = "log";
@@ -63,19 +64,6 @@ pub(crate) enum SetClusterError {
     },
 }
 
-#[derive(Serialize, Deserialize)]
-struct Stored {
-    version: u32,
-    cluster_id: Option<String>,
-    node_id: NodeId,
-    incarnation: String,
-    starts: u64,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    home: Option<String>,
-    #[serde(flatten)]
-    part: Part,
-}
-
 /// What a lineage that this node founds begins with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Origin {
@@ -98,21 +86,6 @@ impl Home {
     }
 }
 
-/// How far this node has come in its lineage.
-#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
-#[serde(default)]
-struct Part {
-    /// It founded its lineage, or was about to.
-    founder: bool,
-    /// It joins as a voter and was not promoted yet.
-    joining: bool,
-    /// Its log holds a membership, and so is never empty again.
-    has_log: bool,
-    /// Checksum of the backup with which its lineage began, or is about to.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    restored_from: Option<u32>,
-}
-
 impl Identity {
     /// Takes the data directory, which is made if missing, and counts this start. Blocks.
     ///
@@ -130,7 +103,7 @@ impl Identity {
         stored.starts += 1;
         let file = data_dir.join(FILE);
         write(data_dir, &stored).map_err(|source| OpenError::Io { path: file.clone(), source })?;
-        stored.unpack(data_dir, lock).map_err(|why| OpenError::Damaged { file, why })
+        Self::from_stored(&stored, data_dir, lock).map_err(|why| OpenError::Damaged { file, why })
     }
 
     /// Takes a data directory that has a node, whichever, without a start; `None` if there is none. Blocks.
@@ -146,7 +119,7 @@ impl Identity {
         };
         let lock = lock(data_dir, node_id)?;
         let stored = read(data_dir, node_id)?;
-        stored.unpack(data_dir, lock).map(Some).map_err(|why| OpenError::Damaged { file, why })
+        Self::from_stored(&stored, data_dir, lock).map(Some).map_err(|why| OpenError::Damaged { file, why })
     }
 
     /// Whose directory it is.
@@ -312,6 +285,19 @@ impl Identity {
 }
 
 impl Identity {
+    fn from_stored(stored: &Stored, dir: &Path, lock: FileLock) -> Result<Self, String> {
+        Ok(Self {
+            dir: dir.to_owned(),
+            node_id: stored.node_id,
+            incarnation: stored.incarnation()?,
+            starts: stored.starts,
+            home: stored.home.clone(),
+            cluster: Arc::new(stored.cluster_id()?.map_or_else(OnceLock::new, OnceLock::from)),
+            part: Mutex::new(stored.part),
+            _lock: lock,
+        })
+    }
+
     fn stored(&self, cluster: Option<ClusterId>, part: Part) -> Stored {
         Stored {
             version: VERSION,
@@ -322,63 +308,6 @@ impl Identity {
             home: self.home.clone(),
             part,
         }
-    }
-}
-
-impl Stored {
-    fn new(node_id: NodeId) -> io::Result<Self> {
-        let incarnation =
-            Incarnation(getrandom::u64().map_err(|error| io::Error::other(error.to_string()))?).to_string();
-        let part = Part::default();
-        Ok(Self { version: VERSION, cluster_id: None, node_id, incarnation, starts: 0, home: None, part })
-    }
-
-    fn parse(file: &Path, text: &[u8]) -> Result<Self, OpenError> {
-        let file = file.to_owned();
-        match Self::version(text) {
-            Ok(newer) if newer > VERSION => Err(OpenError::Newer { file, why: store::newer(newer, VERSION) }),
-            Ok(VERSION) => Self::checked(text).map_err(|why| OpenError::Damaged { file, why }),
-            Ok(never) => Err(OpenError::Damaged { file, why: format!("it is of version {never}") }),
-            Err(why) => Err(OpenError::Damaged { file, why }),
-        }
-    }
-
-    /// Another version may have other fields but for this one.
-    fn version(text: &[u8]) -> Result<u32, String> {
-        #[derive(Deserialize)]
-        struct Versioned {
-            version: u32,
-        }
-        serde_json::from_slice(text).map(|Versioned { version }| version).map_err(|error| error.to_string())
-    }
-
-    fn checked(text: &[u8]) -> Result<Self, String> {
-        let stored: Self = serde_json::from_slice(text).map_err(|error| error.to_string())?;
-        stored.incarnation()?;
-        stored.cluster_id()?;
-        Ok(stored)
-    }
-
-    fn incarnation(&self) -> Result<Incarnation, String> {
-        self.incarnation.parse().map_err(|error| format!("incarnation: {error}"))
-    }
-
-    fn cluster_id(&self) -> Result<Option<ClusterId>, String> {
-        let cluster = self.cluster_id.as_ref().map(|text| text.parse()).transpose();
-        cluster.map_err(|error| format!("cluster_id: {error}"))
-    }
-
-    fn unpack(self, dir: &Path, lock: FileLock) -> Result<Identity, String> {
-        Ok(Identity {
-            dir: dir.to_owned(),
-            node_id: self.node_id,
-            incarnation: self.incarnation()?,
-            starts: self.starts,
-            home: self.home.clone(),
-            cluster: Arc::new(self.cluster_id()?.map_or_else(OnceLock::new, OnceLock::from)),
-            part: Mutex::new(self.part),
-            _lock: lock,
-        })
     }
 }
 
@@ -418,39 +347,6 @@ fn lock(data_dir: &Path, node_id: NodeId) -> Result<FileLock, OpenError> {
     Ok(lock)
 }
 
-fn read(data_dir: &Path, node_id: NodeId) -> Result<Stored, OpenError> {
-    let file = data_dir.join(FILE);
-    let stored = match std::fs::read(&file) {
-        Ok(text) => Stored::parse(&file, &text)?,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return first(data_dir, node_id),
-        Err(source) => return Err(OpenError::Io { path: file, source }),
-    };
-    if stored.node_id == node_id {
-        Ok(stored)
-    } else {
-        Err(OpenError::OtherNode { path: data_dir.to_owned(), found: stored.node_id, asked: node_id })
-    }
-}
-
-/// A log without an identity is a damaged directory, not a new one.
-fn first(data_dir: &Path, node_id: NodeId) -> Result<Stored, OpenError> {
-    let io = |source| OpenError::Io { path: data_dir.to_owned(), source };
-    let mut homes = vec![data_dir.to_owned()];
-    for item in std::fs::read_dir(data_dir).map_err(io)? {
-        let item = item.map_err(io)?;
-        if item.file_name().to_string_lossy().starts_with(HOME_PREFIX) {
-            homes.push(item.path());
-        }
-    }
-    for dir in homes.iter().flat_map(|home| [home.join(LOG_DIR), home.join(SNAPSHOT_DIR)]) {
-        if is_used(&dir).map_err(io)? {
-            let why = format!("it is missing, but {} is not empty", dir.display());
-            return Err(OpenError::Damaged { file: data_dir.join(FILE), why });
-        }
-    }
-    Stored::new(node_id).map_err(io)
-}
-
 /// Whether anything lies in a directory. One that is missing is empty.
 fn is_used(dir: &Path) -> io::Result<bool> {
     match std::fs::read_dir(dir) {
@@ -458,16 +354,6 @@ fn is_used(dir: &Path) -> io::Result<bool> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
     }
-}
-
-fn write(data_dir: &Path, stored: &Stored) -> io::Result<()> {
-    let temporary = data_dir.join("identity.json.tmp");
-    let mut file = File::create(&temporary)?;
-    serde_json::to_writer_pretty(&mut file, stored)?;
-    file.write_all(b"\n")?;
-    file.sync_all()?;
-    std::fs::rename(&temporary, data_dir.join(FILE))?;
-    sync_dir(data_dir)
 }
 
 fn sync_dir(dir: &Path) -> io::Result<()> {
