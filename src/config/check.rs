@@ -38,7 +38,7 @@ pub(crate) struct NodeConfig {
     pub(crate) ttl_max_ms: u64,
     pub(crate) locks_max: u64,
     pub(crate) log: LogLimits,
-    /// `None`: the number of cores.
+    /// `None`: half of the cores, 1 to 4.
     pub(crate) workers: Option<usize>,
     pub(crate) peer_routes: BTreeMap<u64, String>,
 }
@@ -84,7 +84,21 @@ pub(super) fn checked(options: &ServeOptions) -> Result<(NodeConfig, LogConfig),
         workers: options.workers.map(|workers| whole("workers", workers, 1..=1_024)).transpose()?,
         peer_routes: options.peer_route.iter().map(|route| peer_route(route)).collect::<Result<_, _>>()?,
     };
+    two_addresses(&node)?;
     Ok((node, log(options)?))
+}
+
+/// Nobody can be a member with one address for both: peers would get what clients send.
+fn two_addresses(node: &NodeConfig) -> Result<(), String> {
+    let [clients, peers] = [(&node.advertise, node.listen), (&node.advertise_peer, node.peer_listen)]
+        .map(|(advertised, listen)| advertised.clone().unwrap_or_else(|| listen.to_string()));
+    if clients == peers && !clients.ends_with(":0") {
+        return Err(format!(
+            "{}: {peers} is where clients reach this node; another address is needed",
+            named("advertise_peer")
+        ));
+    }
+    Ok(())
 }
 
 fn timing(options: &ServeOptions) -> Result<Timing, String> {

@@ -161,6 +161,8 @@ fn clients_and_peers_need_two_addresses() {
     let twice = ["--listen", "127.0.0.1:7001", "--peer-listen", "127.0.0.1:7001"];
     check_refused(&twice, &["peer_listen", "127.0.0.1:7001", "another port"]);
     assert!(load(&["--listen", "127.0.0.1:0", "--peer-listen", "127.0.0.1:0"]).is_ok(), "any two free ports");
+    check_refused(&["--advertise", "h:7402", "--advertise-peer", "h:7402"], &["advertise_peer", "h:7402", "another"]);
+    check_refused(&["--advertise-peer", "127.0.0.1:7401"], &["advertise_peer", "127.0.0.1:7401", "another"]);
 }
 
 #[test]

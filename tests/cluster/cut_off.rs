@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::harness::api::{Api, REQUEST_GRACE};
 use crate::harness::clock::{NOISE, ms, now, secs};
-use crate::harness::cluster::Cluster;
+use crate::harness::cluster::{Cluster, Setup};
 use crate::harness::gather::{all, client, done};
 use crate::harness::http::Answer;
 use crate::harness::locker::{Held, acquire_at_last, acquire_by_tries, insist, take};
@@ -134,4 +134,20 @@ fn slow_links_between_nodes_slow_answers_down_and_lose_nothing() {
         assert!(took >= Duration::from_millis(20), "the case needs the delay: {took:?}");
         cluster.apis()[(at + 1) % 3].release(&held.name, &held.token).unwrap().must_be_ok();
     }
+}
+
+/// What elections may take there, connections may as well.
+#[test]
+fn a_node_behind_slow_links_with_elections_to_match_passes_requests_on() {
+    let patient = ["--heartbeat-ms", "500", "--election-min-ms", "2000", "--election-max-ms", "4000"];
+    let mut cluster = Setup::of(3).with_proxied_peers().with_args(&patient).start();
+    let (leader, [far, _]) = cluster.leader_and_others();
+    for other in cluster.others(far) {
+        cluster.link(far, other).delay(ms(300));
+    }
+    // It has no connection left.
+    cluster.kill_and_restart(far);
+    cluster.wait_until_ready();
+    let held = take(&cluster.api(far), "L", secs(20));
+    insist(&[cluster.api(leader)], secs(10), |api| api.renew("L", &held.token, 20_000)).must_be_ok();
 }

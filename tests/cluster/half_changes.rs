@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::harness::api::Api;
-use crate::harness::clock::{eventually, ms, secs};
+use crate::harness::clock::{eventually, ms, now, pause_until, secs};
 use crate::harness::cluster::{Cluster, Setup};
 use crate::harness::gather::{client, done};
 use crate::harness::http::Answer;
@@ -306,4 +306,34 @@ fn a_change_that_only_its_dead_leader_knew_of_is_made_anew() {
     half.cluster.node(leader).start();
     until_granted(&half.survivors(), |api| api.promote(leaving));
     half.must_go_on();
+}
+
+#[test]
+fn a_new_node_whose_vote_died_with_the_leader_asks_for_it_once_more() {
+    let mut cluster = Setup::of(3).with_proxied_peers().with_args(&PATIENT).start();
+    let (leader, others) = cluster.leader_and_others::<2>();
+    for other in others {
+        cluster.link(leader, other).delay(BEHIND);
+    }
+    let joiner = cluster.start_joiner();
+    let votes = |at: &Api| at.role_of(joiner).is_some_and(|role| role != "learner");
+    eventually("it has the entry that makes it a voter", secs(30), || votes(&cluster.api(joiner)).then_some(()));
+    cluster.links_of(leader).for_each(|link| link.set(Mode::Cut));
+    let apis = others.map(|id| cluster.api(id));
+    assert!(!apis.iter().any(votes), "the case needs a change that only the leader and the new node have");
+    cluster.node(leader).kill();
+    eventually("it has no answer to its call", secs(5), || {
+        cluster.node(joiner).output().contains("not joined yet").then_some(())
+    });
+    // It has to ask once more while it has that entry; if it does not, the case is easier.
+    pause_until(now() + ms(500));
+    // With more in its log than the others, it would lead them.
+    cluster.node(joiner).freeze();
+    cluster.leader_among(&others);
+    cluster.node(joiner).thaw();
+    eventually("it has its vote from the next leader", secs(60), || apis.iter().all(votes).then_some(()));
+    cluster.links_of(leader).for_each(|link| link.set(Mode::Pass));
+    cluster.node(leader).start();
+    cluster.wait_until_ready();
+    cluster.must_work();
 }

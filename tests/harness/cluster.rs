@@ -107,6 +107,13 @@ impl Cluster {
 
     /// A further node on an empty directory joins the others; returns its id once it is a voter.
     pub(crate) fn add_node(&mut self) -> u64 {
+        let id = self.start_joiner();
+        self.wait_until_ready();
+        id
+    }
+
+    /// A further node on an empty directory begins to join the others; returns its id.
+    pub(crate) fn start_joiner(&mut self) -> u64 {
         let id = self.ids().last().map_or(1, |last| last + 1);
         let (api, peer) = (free_address(), free_address());
         let members: Vec<String> = self.nodes.values().map(|node| node.api_address.to_string()).collect();
@@ -117,7 +124,6 @@ impl Cluster {
         let mut node = Node::new(id, api, self.home.path(), args);
         node.start();
         self.nodes.insert(id, node);
-        self.wait_until_ready();
         id
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lockstead_core::NodeId;
 use openraft::async_runtime::WatchReceiver as _;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::types::{Member, Raft, ServerMetricsWatch};
 
@@ -70,4 +70,21 @@ pub(crate) async fn seen(raft: &Raft, counts: impl Fn(NodeId) -> bool) {
             return;
         }
     }
+}
+
+/// Why nobody else was seen to lead.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum HandOverError {
+    #[error("openraft has stopped")]
+    Stopped,
+    /// The successor may still be about to.
+    #[error("nobody else led in time")]
+    NotInTime,
+}
+
+/// Hands leadership to another node; returns once this one sees that another leads.
+pub(crate) async fn hand_over(raft: &Raft, successor: NodeId, time_max: Duration) -> Result<(), HandOverError> {
+    raft.trigger().transfer_leader(successor).await.map_err(|_| HandOverError::Stopped)?;
+    let succeeded = seen(raft, |leader| leader != *raft.node_id());
+    timeout(time_max, succeeded).await.map_err(|_| HandOverError::NotInTime)
 }

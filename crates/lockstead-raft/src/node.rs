@@ -10,14 +10,13 @@ use openraft::async_runtime::WatchReceiver as _;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::compaction::{Compaction, CompactionLimits};
 use crate::config::ReplicaConfig;
 use crate::identity::{Identity, Origin, SetClusterError};
-use crate::leadership::seen;
+use crate::leadership::hand_over;
 use crate::local_clock::LocalClock;
 use crate::members::finish_joint_changes;
 use crate::metrics::ReplicaMetrics;
@@ -210,6 +209,7 @@ impl<P: Platform> Node<P> {
             router: self.router.clone(),
             election_max: Duration::from_millis(self.config.election_max_ms),
             changing: Arc::clone(&self.changing),
+            tasks: self.tasks.clone(),
         }
     }
 
@@ -228,9 +228,10 @@ impl<P: Platform> Node<P> {
         }
     }
 
-    /// A member that need not join (any more). A voter has joined, whether it got the answer that said so or not.
+    /// A member that need not join (any more). A voter has joined, whether it got the answer that said so or not; but what
+    /// is not committed may go away again.
     pub(crate) fn is_initialised(&self) -> bool {
-        self.knows_members() && (!self.identity.is_joining() || self.is_voter())
+        self.knows_members() && (!self.identity.is_joining() || self.is_committed_voter())
     }
 
     /// What its log says of this node, its identity says from then on: once it holds a membership, an empty log is damage;
@@ -349,9 +350,9 @@ impl<P: Platform> Node<P> {
 
     pub(crate) async fn hand_over(&self, time_max: Duration) {
         if let Some(successor) = self.successor()
-            && let Err(why) = self.transfer(successor, time_max).await
+            && let Err(why) = hand_over(&self.raft, successor, time_max).await
         {
-            tracing::info!(successor, why, "leadership was not handed over");
+            tracing::info!(successor, %why, "leadership was not handed over");
         }
         self.router.draining.cancel();
     }
@@ -368,12 +369,6 @@ impl<P: Platform> Node<P> {
         voters
             .filter(|id| *id != me && answers(id))
             .max_by_key(|id| replication.get(id).and_then(Option::as_ref).map(LogId::index))
-    }
-
-    async fn transfer(&self, successor: NodeId, time_max: Duration) -> Result<(), &'static str> {
-        let me = self.identity.node_id();
-        self.raft.trigger().transfer_leader(successor).await.map_err(|_| "openraft has stopped")?;
-        timeout(time_max, seen(&self.raft, |leader| leader != me)).await.map_err(|_| "nobody else led in time")
     }
 
     pub(crate) async fn stopped(&self) -> StopReason {

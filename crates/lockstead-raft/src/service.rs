@@ -7,6 +7,7 @@ use lockstead_core::{ClusterId, GiveBack, Incarnation, NodeId, Op};
 use openraft::async_runtime::WatchReceiver as _;
 use openraft::error::{ClientWriteError, RaftError};
 use tokio::time::timeout;
+use tokio_util::task::TaskTracker;
 
 use crate::identity::Identity;
 use crate::members::{MembersAnswer, NodeStatus};
@@ -39,6 +40,8 @@ pub(crate) struct Service<P = Host> {
     pub(crate) election_max: Duration,
     /// openraft takes one change of membership at a time.
     pub(crate) changing: Arc<tokio::sync::Mutex<()>>,
+    /// Every task of the node belongs to it.
+    pub(crate) tasks: TaskTracker,
 }
 
 impl<P> Clone for Service<P> {
@@ -55,6 +58,7 @@ impl<P> Clone for Service<P> {
             router: self.router.clone(),
             election_max: self.election_max,
             changing: Arc::clone(&self.changing),
+            tasks: self.tasks.clone(),
         }
     }
 }

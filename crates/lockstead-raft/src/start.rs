@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use lockstead_core::NodeId;
 use openraft::async_runtime::WatchReceiver as _;
@@ -97,7 +98,13 @@ pub(crate) fn dialer(config: &ReplicaConfig, identity: &Arc<Identity>, card: Nod
     let (peer, api) = (config.advertise_peer.clone(), config.advertise_api.clone());
     let own = Member { peer, api, ..Member::default() };
     let on_word = move |by: NodeId, word: Word<'_>| standing.take_word(by, word, &own);
-    Dialer::new(card, move || identity.cluster_id(), config.peer_routes.clone(), on_word)
+    Dialer::new(
+        card,
+        move || identity.cluster_id(),
+        config.peer_routes.clone(),
+        on_word,
+        Duration::from_millis(config.election_max_ms),
+    )
 }
 
 pub(crate) async fn start_raft<P: Platform>(

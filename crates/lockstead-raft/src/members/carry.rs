@@ -32,14 +32,13 @@ struct Journey {
     unknown_in: Option<u64>,
     /// A leader handed over for its sake.
     handed_over: bool,
-    changed: bool,
 }
 
 impl Journey {
     fn set_out(request: MemberRequest) -> Self {
         let wait_ends = Instant::now() + Duration::from_millis(request.wait_ms);
         let ends = wait_ends + GRACE;
-        Self { request, wait_ends, ends, first_leader: None, unknown_in: None, handed_over: false, changed: false }
+        Self { request, wait_ends, ends, first_leader: None, unknown_in: None, handed_over: false }
     }
 
     fn is_over(&self) -> bool {
@@ -72,6 +71,8 @@ impl Journey {
         let settled = self.unknown_in.is_none_or(|unknown_in| unknown_in < term);
         match why {
             MemberRefusal::ChangeInProgress if self.is_begun() => None,
+            // It may have been this very request that changed it.
+            MemberRefusal::MembershipChanged { .. } if self.unknown_in.is_some() => Some(MemberError::OutcomeUnknown),
             _ if !settled || (self.is_begun() && self.wants_leader()) => Some(MemberError::OutcomeUnknown),
             why => Some(why.into()),
         }
@@ -85,7 +86,7 @@ impl Journey {
     fn answered(&mut self, answer: MembersAnswer, office: &Leadership) -> Option<Result<MemberReply, MemberError>> {
         match answer {
             MembersAnswer::Changed(Ok(reply)) => {
-                let changed = self.changed || reply.changed || Some(office.leader) != self.first_leader;
+                let changed = reply.changed || self.is_begun();
                 return Some(Ok(MemberReply { changed, ..reply }));
             }
             MembersAnswer::Changed(Err(MemberError::Refused(why))) => return self.refused(why, office.term).map(Err),
@@ -180,4 +181,69 @@ fn lost() -> MembersCallError {
 
 fn ms_until(moment: Instant) -> u64 {
     u64::try_from(moment.saturating_duration_since(Instant::now()).as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::members::MembershipId;
+    use crate::types::Member;
+
+    fn set_out(change: MemberChange) -> Journey {
+        Journey::set_out(MemberRequest { change, if_match: None, wait_ms: 0, force: None })
+    }
+
+    fn office(leader: NodeId, term: u64) -> Leadership {
+        Leadership { leader, term, member: Member::default() }
+    }
+
+    fn done(changed: bool) -> MembersAnswer {
+        let membership = MembershipId { term: 4, index: 9 };
+        MembersAnswer::Changed(Ok(MemberReply { membership, changed, leader: 2, to_go: None, warning: None }))
+    }
+
+    fn refused(why: MemberRefusal) -> MembersAnswer {
+        MembersAnswer::Changed(Err(why.into()))
+    }
+
+    fn membership_changed() -> MemberRefusal {
+        MemberRefusal::MembershipChanged { now: MembershipId { term: 4, index: 9 } }
+    }
+
+    #[test]
+    fn a_membership_that_the_lost_try_may_have_changed_is_no_refusal() {
+        let mut journey = set_out(MemberChange::Remove { id: 3 });
+        let at_once = journey.answered(refused(membership_changed()), &office(1, 3));
+        assert_eq!(at_once, Some(Err(membership_changed().into())));
+        journey.unknown(3);
+        let later = journey.answered(refused(membership_changed()), &office(2, 4));
+        assert_eq!(later, Some(Err(MemberError::OutcomeUnknown)));
+    }
+
+    #[test]
+    fn what_a_later_term_refuses_was_not_done_by_a_lost_try() {
+        let mut journey = set_out(MemberChange::Promote { id: 3 });
+        journey.unknown(3);
+        let why = MemberRefusal::UnknownNode(3);
+        let same_term = journey.answered(refused(why.clone()), &office(1, 3));
+        assert_eq!(same_term, Some(Err(MemberError::OutcomeUnknown)));
+        assert_eq!(journey.answered(refused(why.clone()), &office(2, 4)), Some(Err(why.into())));
+    }
+
+    #[test]
+    fn a_reply_says_changed_if_this_request_did_it_or_may_have() {
+        let changed = |journey: &mut Journey, says| match journey.answered(done(says), &office(2, 4)) {
+            Some(Ok(reply)) => reply.changed,
+            other => panic!("{other:?}"),
+        };
+        let mut journey = set_out(MemberChange::Demote { id: 3 });
+        journey.first_leader = Some(1);
+        assert!(!changed(&mut journey, false), "a leader that was never reached did nothing");
+        assert!(changed(&mut journey, true));
+        journey.unknown(3);
+        assert!(changed(&mut journey, false));
+        let mut journey = set_out(MemberChange::Lead { to: Some(2) });
+        assert_eq!(journey.answered(MembersAnswer::HandedOver, &office(1, 3)), None);
+        assert!(changed(&mut journey, false));
+    }
 }

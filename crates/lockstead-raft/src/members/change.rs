@@ -49,15 +49,28 @@ impl<P: Platform> Service<P> {
 
     async fn try_change(&self, request: &MemberRequest, ends: Instant) -> Step<MemberReply> {
         self.check_force(request)?;
+        let decide = async |term: &mut Term| self.decide(request, term, ends).await;
+        self.in_office(ends, decide, |reply| reply.changed).await
+    }
+
+    /// Decides as a leader that a quorum follows, before and, unless `is_change`, afterwards.
+    ///
+    /// What changed nothing rests on what this leader knows and on who answers it: one that was deposed meanwhile may be
+    /// wrong.
+    pub(super) async fn in_office<T>(
+        &self,
+        ends: Instant,
+        decide: impl AsyncFnOnce(&mut Term) -> Step<T>,
+        is_change: impl FnOnce(&T) -> bool,
+    ) -> Step<T> {
         let mut term = Term::current(&self.raft).ok_or(MembersAnswer::NotLeader)?;
         self.check_leadership(ends).await?;
-        let decided = self.decide(request, &mut term, ends).await;
+        let decided = decide(&mut term).await;
         let is_view = match &decided {
-            Ok(reply) => !reply.changed,
+            Ok(decided) => !is_change(decided),
             Err(answer) => matches!(answer, MembersAnswer::Changed(Err(MemberError::Refused(_)))),
         };
         if is_view {
-            // It rests on what this leader knows and on who answers it: one that was deposed meanwhile may be wrong.
             self.check_leadership(ends).await?;
             term.check().map_err(not_leader)?;
         }
@@ -197,7 +210,11 @@ impl<P: Platform> Service<P> {
         let turn = timeout(TURN_TIME_MAX, Arc::clone(&self.changing).lock_owned()).await;
         let Ok(turn) = turn else { return refuse(MemberRefusal::ChangeInProgress) };
         let turn = match self.rest_of_a_change() {
-            Some(rest) => self.make(rest, turn, ends).await?,
+            Some(rest) => {
+                let turn = self.make(rest, turn, ends).await?;
+                tracing::info!("finished a change of the membership that a former leader had begun");
+                turn
+            }
             None => turn,
         };
         let Some(plan) = plan()? else { return Ok(false) };
@@ -224,7 +241,7 @@ impl<P: Platform> Service<P> {
         let before = self.membership_id();
         // A change that is begun is gone through with, whoever waits for it: it may take two steps.
         let raft = self.raft.clone();
-        let made = tokio::spawn(async move {
+        let made = self.tasks.spawn(async move {
             let made = raft.change_membership(plan.change, plan.retain).await;
             made.map(|_| turn)
         });

@@ -5,15 +5,14 @@ use std::time::Duration;
 use openraft::async_runtime::WatchReceiver as _;
 use tokio::time::{Instant, sleep};
 
+use super::newcomers::CHANGE_TIME_MAX;
 use super::plan::Plan;
 use super::quorum::voters_in_force;
 use crate::platform::Platform;
 use crate::service::Service;
 
 /// How long to wait before a joint membership is looked at once more.
-const LOOK_AGAIN: Duration = Duration::from_millis(500);
-/// How long to wait for the rest of a change; it goes on however long it takes.
-const FINISH_TIME_MAX: Duration = Duration::from_secs(4);
+const FINISH_AGAIN: Duration = Duration::from_millis(500);
 
 /// Makes a joint membership a plain one whenever this node leads and no change of its own is under way.
 ///
@@ -30,7 +29,7 @@ pub(crate) async fn finish_joint_changes<P: Platform>(service: Service<P>) {
         }
         tokio::select! {
             changed = metrics.changed() => if changed.is_err() { return },
-            () = sleep(LOOK_AGAIN), if left_behind => {}
+            () = sleep(FINISH_AGAIN), if left_behind => {}
         }
     }
 }
@@ -45,13 +44,12 @@ impl<P: Platform> Service<P> {
     }
 
     async fn finish_alone(&self) {
-        let ends = Instant::now() + FINISH_TIME_MAX;
+        let ends = Instant::now() + CHANGE_TIME_MAX;
         // A joint membership has to be committed before it is gone on from.
-        if self.check_leadership(ends).await.is_ok() {
-            match self.in_turn_with(ends, || Ok(None)).await {
-                Ok(_) => tracing::info!("finished a change of the membership that a former leader had begun"),
-                Err(answer) => tracing::info!(?answer, "a change that a former leader had begun is left for later"),
-            }
+        if self.check_leadership(ends).await.is_ok()
+            && let Err(answer) = self.in_turn_with(ends, || Ok(None)).await
+        {
+            tracing::info!(?answer, "a change that a former leader had begun is left for later");
         }
     }
 }

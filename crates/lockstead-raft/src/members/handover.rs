@@ -4,11 +4,11 @@ use std::time::Duration;
 
 use lockstead_core::NodeId;
 use openraft::async_runtime::WatchReceiver as _;
-use tokio::time::{Instant, timeout};
+use tokio::time::Instant;
 
 use super::quorum::{Voters, answering, coming_voters};
 use super::types::{MemberError, MemberRefusal, MembersAnswer};
-use crate::leadership::seen;
+use crate::leadership::{HandOverError, hand_over};
 use crate::node::member;
 use crate::peer::{MembersCall, ask_about_members};
 use crate::platform::Platform;
@@ -83,17 +83,14 @@ impl<P: Platform> Service<P> {
     }
 
     pub(super) async fn transfer(&self, successor: NodeId, ends: Instant) -> MembersAnswer {
-        let me = self.card.node_id;
         if Instant::now() >= ends {
             return MembersAnswer::Changed(Err(MemberError::NoLeader));
         }
         tracing::info!(successor, "handing leadership over");
-        if self.raft.trigger().transfer_leader(successor).await.is_err() {
-            return MembersAnswer::Changed(Err(MemberError::NoLeader));
-        }
-        match timeout(SUCCESSION_TIME_MAX, seen(&self.raft, |leader| leader != me)).await {
+        match hand_over(&self.raft, successor, SUCCESSION_TIME_MAX).await {
             Ok(()) => MembersAnswer::HandedOver,
-            Err(_) => MembersAnswer::Changed(Err(MemberError::OutcomeUnknown)),
+            Err(HandOverError::Stopped) => MembersAnswer::Changed(Err(MemberError::NoLeader)),
+            Err(HandOverError::NotInTime) => MembersAnswer::Changed(Err(MemberError::OutcomeUnknown)),
         }
     }
 

@@ -38,6 +38,8 @@ impl<P: Platform> Service<P> {
     /// A node that waits under a member's id, without its data, is not that member. One that does not answer may be.
     async fn check_directory(&self, id: NodeId, known: &Member) -> Step<()> {
         match self.dialer.look_at(self.dialer.address(id, known)).await {
+            // Somebody else's node has the address: this member is away, and whether it comes back is not known.
+            Ok(found) if found.cluster.is_some() && found.cluster != self.identity.cluster_id() => Ok(()),
             Ok(found) if found.node_id == id && found.incarnation() != known.incarnation => {
                 let text = format!(
                     "node {id} is a member with directory {}, and {} runs there now: remove node {id}, and add the new one \

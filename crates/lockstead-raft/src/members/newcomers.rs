@@ -6,27 +6,27 @@ use lockstead_core::NodeId;
 use openraft::async_runtime::WatchReceiver as _;
 use tokio::time::Instant;
 
+use super::change::Step;
 use super::plan::Plan;
 use super::types::{MemberChange, MemberError, MemberRefusal, MemberRequest, MembersAnswer};
 use crate::node::member;
 use crate::peer::{JoinAnswer, JoinCall, JoinStep};
 use crate::platform::Platform;
 use crate::service::Service;
+use crate::term::Term;
 use crate::types::Member;
 
 /// How long a leader waits for a learner to catch up with the log as it was when the call came.
 const CATCH_UP_TIME_MAX: Duration = Duration::from_secs(2);
-/// How long a change of membership may take until its caller is told to ask again.
-const CHANGE_TIME_MAX: Duration = Duration::from_secs(4);
+/// How long a change that no operator asks for is waited for; it goes on however long it takes.
+pub(super) const CHANGE_TIME_MAX: Duration = Duration::from_secs(4);
 
 impl<P: Platform> Service<P> {
     /// One step of a node that joins by itself.
     pub(crate) async fn take_in(&self, call: JoinCall) -> JoinAnswer {
         let Some(cluster) = self.identity.cluster_id() else { return try_again("it belongs to no cluster yet") };
         match member(&self.raft, call.node_id) {
-            Some(known) if known.incarnation != call.incarnation => {
-                return JoinAnswer::Refused { text: id_in_use(call.node_id) };
-            }
+            Some(known) if known.incarnation != call.incarnation => return self.other_directory(&call),
             Some(_) if call.step == JoinStep::Add => return JoinAnswer::Accepted { cluster },
             None if call.step == JoinStep::Promote => return self.leader_or(try_again("this node is no learner yet")),
             _ => {}
@@ -40,12 +40,23 @@ impl<P: Platform> Service<P> {
         }
     }
 
-    async fn add(&self, call: JoinCall) -> Result<(), MembersAnswer> {
+    /// Another directory has the id: for good, once that was committed.
+    fn other_directory(&self, call: &JoinCall) -> JoinAnswer {
+        let committed = self.machine.with(|state| state.membership.membership().get_node(&call.node_id).cloned());
+        match committed {
+            Some(known) if known.incarnation != call.incarnation => {
+                JoinAnswer::Refused { text: id_in_use(call.node_id) }
+            }
+            _ => self.leader_or(try_again("another node is about to be taken in under its id")),
+        }
+    }
+
+    async fn add(&self, call: JoinCall) -> Step<()> {
         let ends = Instant::now() + CHANGE_TIME_MAX;
-        self.check_leadership(ends).await?;
         let (peer, api) = (call.member.peer.clone(), call.member.api.clone());
         let request = request(MemberChange::Add { id: call.node_id, peer, api }, Duration::ZERO);
-        self.in_turn(&request, Some(call.member), ends).await.map(drop)
+        let added = async |_: &mut Term| self.in_turn(&request, Some(call.member), ends).await;
+        self.in_office(ends, added, |changed| *changed).await.map(drop)
     }
 
     async fn promote(&self, id: NodeId) -> JoinAnswer {

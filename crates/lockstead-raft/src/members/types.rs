@@ -120,7 +120,7 @@ pub struct ToGo {
 pub struct MemberReply {
     /// The membership now.
     pub membership: MembershipId,
-    /// This very request has changed something.
+    /// This very request has changed something; or may have, if an answer to it was lost on its way.
     pub changed: bool,
     /// Who leads now.
     pub leader: NodeId,

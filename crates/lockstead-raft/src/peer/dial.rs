@@ -15,10 +15,10 @@ use super::hello::{Advertised, Hello, HelloAnswer, NodeCard, PROTOCOL, Purpose, 
 use super::starts::{Acquaintance, SeenStarts};
 use crate::types::Member;
 
-/// The longest time that a connection and its hello may take.
-pub(super) const DIAL_TIME_MAX: Duration = Duration::from_millis(500);
-/// The longest time that an earlier process may take to show that it still runs; whoever dialed waits for that.
-const PROBE_TIME_MAX: Duration = Duration::from_millis(200);
+/// What a connection and its hello may take at least. Where elections may take longer, they may as well: links are slow.
+const DIAL_TIME_MIN: Duration = Duration::from_millis(500);
+/// Whoever accepts a connection must be through with its probe within the time for a hello.
+const PROBE_TIME_MAX: Duration = Duration::from_secs(1);
 
 type ClusterSource = dyn Fn() -> Option<ClusterId> + Send + Sync;
 type OnWord = dyn Fn(NodeId, Word<'_>) + Send + Sync;
@@ -69,6 +69,7 @@ struct Parts {
     routes: BTreeMap<NodeId, String>,
     on_word: Box<OnWord>,
     seen: SeenStarts,
+    dial_time_max: Duration,
 }
 
 /// Why there is no connection. In every case nothing but the hello was sent.
@@ -98,15 +99,28 @@ impl fmt::Debug for Dialer {
 
 impl Dialer {
     /// `cluster` tells the lineage of this node at the moment; `routes` are addresses that go before those of the
-    /// membership; `on_word` is told what each member says of this node when it is dialed.
+    /// membership; `on_word` is told what each member says of this node when it is dialed; `election_max` is the maximum
+    /// election timeout.
     pub(crate) fn new(
         card: NodeCard,
         cluster: impl Fn() -> Option<ClusterId> + Send + Sync + 'static,
         routes: BTreeMap<NodeId, String>,
         on_word: impl Fn(NodeId, Word<'_>) + Send + Sync + 'static,
+        election_max: Duration,
     ) -> Self {
         let (cluster, on_word) = (Box::new(cluster), Box::new(on_word));
-        Self(Arc::new(Parts { card, cluster, routes, on_word, seen: SeenStarts::default() }))
+        let dial_time_max = election_max.max(DIAL_TIME_MIN);
+        Self(Arc::new(Parts { card, cluster, routes, on_word, seen: SeenStarts::default(), dial_time_max }))
+    }
+
+    /// The longest time that a connection and its hello may take.
+    pub(super) fn dial_time_max(&self) -> Duration {
+        self.0.dial_time_max
+    }
+
+    /// The longest time that an earlier process may take to show that it still runs; whoever dialed waits for that.
+    fn probe_time_max(&self) -> Duration {
+        (self.0.dial_time_max * 2 / 5).min(PROBE_TIME_MAX)
     }
 
     /// The starts of other nodes that this dialer has met, to be shared with the acceptor.
@@ -136,21 +150,21 @@ impl Dialer {
 
     /// Has a member say what it thinks of this node.
     pub(crate) async fn ask_for_word(&self, target: NodeId, member: &Member) -> Result<(), DialError> {
-        self.dial(target, member, Purpose::Members, DIAL_TIME_MAX).await.map(drop)
+        self.dial(target, member, Purpose::Members, self.dial_time_max()).await.map(drop)
     }
 
     /// The process that answers where a member is; `None` if nobody does, or another node.
     pub(crate) async fn process_of(&self, target: NodeId, member: &Member) -> Option<u64> {
         let to = Some((target, member.incarnation));
-        let probed = self.dial_at(self.address(target, member), to, Purpose::Probe, PROBE_TIME_MAX).await;
+        let probed = self.dial_at(self.address(target, member), to, Purpose::Probe, self.probe_time_max()).await;
         probed.ok().map(|(_, welcome)| welcome.card.process)
     }
 
     /// Who is at a peer address?
     pub(crate) async fn look_at(&self, address: &str) -> Result<Found, DialError> {
         let (mut connection, Welcome { cluster, card, version, .. }) =
-            self.dial_at(address, None, Purpose::Probe, DIAL_TIME_MAX).await?;
-        let advertised = timeout(DIAL_TIME_MAX, connection.receive()).await.map_err(io::Error::from)??;
+            self.dial_at(address, None, Purpose::Probe, self.dial_time_max()).await?;
+        let advertised = timeout(self.dial_time_max(), connection.receive()).await.map_err(io::Error::from)??;
         Ok(Found { node_id: card.node_id, cluster, advertised, card, version })
     }
 
@@ -172,7 +186,7 @@ impl Dialer {
         purpose: Purpose,
         time_max: Duration,
     ) -> Result<(Connection, Welcome), DialError> {
-        match timeout(time_max.min(DIAL_TIME_MAX), self.greet(address, to, purpose)).await {
+        match timeout(time_max.min(self.dial_time_max()), self.greet(address, to, purpose)).await {
             Ok(greeted) => greeted,
             Err(elapsed) => Err(DialError::Io(elapsed.into())),
         }
@@ -241,7 +255,7 @@ mod tests {
             connection.receive::<Hello>().await.unwrap();
             connection.send(&answer).await.unwrap();
         };
-        let (outcome, ()) = tokio::join!(dialer.dial(2, &member, Purpose::Raft, DIAL_TIME_MAX), acceptor);
+        let (outcome, ()) = tokio::join!(dialer.dial(2, &member, Purpose::Raft, DIAL_TIME_MIN), acceptor);
         outcome.map(drop).map_err(|error| error.to_string())
     }
 
@@ -273,7 +287,7 @@ mod tests {
         let told = Arc::new(Mutex::new(Vec::new()));
         let record = told.clone();
         let on_word = move |id, word: Word<'_>| lock(&record).push(format!("{id} {word:?}"));
-        let dialer = Dialer::new(card(1), || Some(HOME), BTreeMap::new(), on_word);
+        let dialer = Dialer::new(card(1), || Some(HOME), BTreeMap::new(), on_word, Duration::ZERO);
         let answer = HelloAnswer::Refused { why: RefusedWhy::OldStart, text: "old".to_owned() };
         dial_one_that_answers(&dialer, answer).await.unwrap_err();
         dial_one_that_answers(&dialer, HelloAnswer::Welcome(welcome(Some(HOME), card(2)))).await.unwrap();
@@ -284,9 +298,9 @@ mod tests {
     async fn a_route_goes_before_the_membership() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let routes = BTreeMap::from([(2, listener.local_addr().unwrap().to_string())]);
-        let dialer = Dialer::new(card(1), || Some(HOME), routes, |_, _| ());
+        let dialer = Dialer::new(card(1), || Some(HOME), routes, |_, _| (), Duration::ZERO);
         let member = Member { peer: "127.0.0.1:1".to_owned(), ..Member::default() };
-        let (outcome, accepted) = tokio::join!(dialer.dial(2, &member, Purpose::Raft, DIAL_TIME_MAX), async {
+        let (outcome, accepted) = tokio::join!(dialer.dial(2, &member, Purpose::Raft, DIAL_TIME_MIN), async {
             Connection::new(listener.accept().await.unwrap().0).unwrap().receive::<Hello>().await
         });
         assert_eq!(accepted.unwrap().to, Some((2, member.incarnation)));

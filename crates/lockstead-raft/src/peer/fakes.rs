@@ -42,7 +42,7 @@ pub(super) fn welcome(cluster: Option<ClusterId>, card: NodeCard) -> Welcome {
 }
 
 pub(super) fn dialer(node_id: NodeId, cluster: Option<ClusterId>) -> Dialer {
-    Dialer::new(card(node_id), move || cluster, BTreeMap::new(), |_, _| ())
+    Dialer::new(card(node_id), move || cluster, BTreeMap::new(), |_, _| (), Duration::ZERO)
 }
 
 pub(super) fn member_at(node_id: NodeId, address: SocketAddr) -> Member {

@@ -12,7 +12,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-use super::dial::{DIAL_TIME_MAX, Dialer};
+use super::dial::Dialer;
 use super::frame::Connection;
 use super::hello::Purpose;
 use super::wire::{LinkError, LinkTiming, Queued, Wire};
@@ -155,7 +155,8 @@ impl RequestLink {
     fn start_dial(&self, member: Member) -> SharedDial {
         let (context, node_id) = (Arc::clone(&self.context), self.node_id);
         let dial = async move {
-            let dialing = context.dialer.dial(node_id, &member, Purpose::Requests, DIAL_TIME_MAX);
+            let time_max = context.dialer.dial_time_max();
+            let dialing = context.dialer.dial(node_id, &member, Purpose::Requests, time_max);
             match context.stop.run_until_cancelled(dialing).await? {
                 Ok(connection) => Some(context.start_wire(connection)),
                 Err(error) => {

@@ -7,7 +7,7 @@ use lockstead_core::NodeId;
 use serde::{Deserialize, Serialize};
 use tokio::time::timeout;
 
-use super::dial::{DIAL_TIME_MAX, DialError, Dialer};
+use super::dial::{DialError, Dialer};
 use super::frame::Connection;
 use super::hello::Purpose;
 use crate::members::{MemberRequest, MembersAnswer};
@@ -67,7 +67,7 @@ impl MembersLink {
     /// # Errors
     /// The member was not reached.
     pub(crate) async fn open(dialer: &Dialer, node_id: NodeId, member: &Member) -> Result<Self, MembersCallError> {
-        Ok(Self(dialer.dial(node_id, member, Purpose::Members, DIAL_TIME_MAX).await?))
+        Ok(Self(dialer.dial(node_id, member, Purpose::Members, dialer.dial_time_max()).await?))
     }
 
     /// Asks for a change. Whoever drops the future gives it up: the member does not begin it any more.

@@ -191,7 +191,7 @@ fn later_start(node_id: NodeId) -> NodeCard {
 async fn a_later_start_cuts_off_the_process_before_it() {
     let node = serve_raft(FakeNode::new(1, Some(HOME)), FakeRaft::default()).await;
     let dial = async |card: NodeCard| {
-        let dialer = Dialer::new(card, || Some(HOME), BTreeMap::new(), |_, _| ());
+        let dialer = Dialer::new(card, || Some(HOME), BTreeMap::new(), |_, _| (), Duration::ZERO);
         dialer.dial(1, &node.member, Purpose::Raft, TTL).await.unwrap()
     };
     let mut first = dial(card(2)).await;
@@ -263,7 +263,7 @@ async fn whom_the_membership_does_not_name_is_dialed_where_openraft_says() {
 async fn a_route_goes_before_the_membership_in_force() {
     let node = serve_raft(FakeNode::new(1, Some(HOME)), FakeRaft::default()).await;
     let routes = BTreeMap::from([(1, node.address())]);
-    let mut factory = PeerNetworkFactory::new(Dialer::new(card(2), || Some(HOME), routes, |_, _| ()));
+    let mut factory = PeerNetworkFactory::new(Dialer::new(card(2), || Some(HOME), routes, |_, _| (), Duration::ZERO));
     let nobody = Member { peer: "127.0.0.1:1".to_owned(), ..node.member.clone() };
     let elsewhere = nobody.clone();
     factory.look_members_up(move |_| Some(elsewhere.clone()));

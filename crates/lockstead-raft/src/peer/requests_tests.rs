@@ -2,7 +2,6 @@ use lockstead_core::ClusterId;
 use tokio::sync::{mpsc, oneshot};
 
 use super::*;
-use crate::peer::dial::DIAL_TIME_MAX;
 use crate::peer::fakes::{
     Asked, FakeNode, Served, acquire, dialer, give_back, granted, lock_named, next, serve, socket_pair, within,
 };
@@ -13,7 +12,8 @@ const HOME: ClusterId = ClusterId(7);
 /// A node, what it is asked, and a request link to it that the test plays frame by frame.
 async fn linked() -> (Served, mpsc::UnboundedReceiver<Asked>, Connection) {
     let node = serve(FakeNode::new(1, Some(HOME))).await;
-    let dialed = dialer(2, Some(HOME)).dial(1, &node.member, Purpose::Requests, DIAL_TIME_MAX).await;
+    let from = dialer(2, Some(HOME));
+    let dialed = from.dial(1, &node.member, Purpose::Requests, from.dial_time_max()).await;
     let asked = node.service.asked();
     (node, asked, dialed.unwrap())
 }

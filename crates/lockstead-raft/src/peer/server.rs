@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use openraft::Raft;
+use openraft::async_runtime::WatchReceiver as _;
 use openraft::raft::{
     AppendEntriesRequest, AppendEntriesResponse, SnapshotResponse, TransferLeaderRequest, TransferLeaderResponse,
     VoteRequest, VoteResponse,
@@ -96,12 +97,11 @@ impl<SM: RaftStateMachine<TypeConfig, SnapshotData = SnapshotData>> RaftPort for
     }
 
     async fn append(&self, rpc: AppendEntriesRequest<TypeConfig>) -> Result<AppendEntriesResponse<TypeConfig>, String> {
-        let answer = self.raft.append_entries(rpc).await.map_err(|error| error.to_string())?;
-        // One of an earlier term is no leader.
-        if !matches!(answer, AppendEntriesResponse::HigherVote(_)) {
+        // One of an earlier term is no leader. The answer would come only once the disk has what was sent before.
+        if rpc.vote >= self.raft.server_metrics().borrow_watched().vote {
             (self.heard)();
         }
-        Ok(answer)
+        self.raft.append_entries(rpc).await.map_err(|error| error.to_string())
     }
 
     async fn vote(&self, rpc: VoteRequest<TypeConfig>) -> Result<VoteResponse<TypeConfig>, String> {

@@ -8,85 +8,25 @@
 //! are little-endian. A fact: version (1), CRC-32 of all other bytes (4), bincode.
 
 use std::borrow::Cow;
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use openraft::EntryPayload;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::OpenError;
+use super::seal::{Seal, Why};
 use crate::types::{BatchBytes, Entry, LogId};
 
-const VERSION: u8 = 1;
 pub(super) const HEAD_BYTES: usize = 26;
-const CRC_AT: usize = 22;
+const SEAL: Seal = Seal { version: 1, version_at: 0, crc_at: 22 };
 const FACT_HEAD_BYTES: usize = 5;
+const FACT_SEAL: Seal = Seal { version: 1, version_at: 0, crc_at: 1 };
 /// The largest body of one part, in bytes.
 pub(super) const PART_BYTES_MAX: usize = 60 * 1_024;
 
 const KIND_BLANK: u8 = 0;
 const KIND_BATCH: u8 = 1;
 const KIND_MEMBERSHIP: u8 = 2;
-
-/// Why bytes cannot be read.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Why {
-    /// They are not what was written.
-    #[error("{0}")]
-    Damaged(String),
-    /// A newer version of this program wrote them.
-    #[error("{0}")]
-    Newer(String),
-}
-
-impl Why {
-    /// The same, said at more length.
-    pub(super) fn map(self, more: impl FnOnce(String) -> String) -> Self {
-        match self {
-            Self::Damaged(why) => Self::Damaged(more(why)),
-            Self::Newer(why) => Self::Newer(more(why)),
-        }
-    }
-
-    /// What that means for a file.
-    pub(super) fn refuse(self, file: PathBuf) -> OpenError {
-        match self {
-            Self::Damaged(why) => OpenError::Damaged { file, why },
-            Self::Newer(why) => OpenError::Newer { file, why },
-        }
-    }
-}
-
-impl From<String> for Why {
-    fn from(why: String) -> Self {
-        Self::Damaged(why)
-    }
-}
-
-impl From<&str> for Why {
-    fn from(why: &str) -> Self {
-        Self::Damaged(why.to_owned())
-    }
-}
-
-/// Judges the version of bytes that have a checksum: it is looked at first, as another version may have its checksum
-/// elsewhere. `is_sum_right` says whether the checksum is right with the version `known` in place of `found`: if so, it
-/// was only the version that was damaged.
-pub(super) fn check_version(found: u8, known: u8, is_sum_right: bool) -> Result<(), Why> {
-    match is_sum_right {
-        true if found == known => Ok(()),
-        false if found > known => Err(Why::Newer(newer(found.into(), known.into()))),
-        _ => Err("its checksum is wrong".into()),
-    }
-}
-
-/// The words for what a newer version of this program wrote.
-pub(crate) fn newer(found: u32, known: u32) -> String {
-    format!(
-        "it is of version {found}, and this build knows version {known} only: a newer version of Lockstead wrote it"
-    )
-}
 
 /// An entry as it lies in journal and sled. Encoded once for both.
 #[derive(Debug)]
@@ -141,17 +81,15 @@ pub(super) fn index_of(key: &[u8]) -> Result<u64, Why> {
 }
 
 pub(super) fn encode_fact<T: Serialize>(fact: &T) -> Vec<u8> {
-    let mut bytes = vec![VERSION, 0, 0, 0, 0];
+    let mut bytes = vec![0; FACT_HEAD_BYTES];
     bincode::serde::encode_into_std_write(fact, &mut bytes, bincode::config::standard())
         .expect("facts hold only types that bincode encodes, and a Vec takes all bytes");
-    let crc = crc(&bytes, 1);
-    bytes[1..FACT_HEAD_BYTES].copy_from_slice(&crc);
+    FACT_SEAL.put(&mut bytes);
     bytes
 }
 
 pub(super) fn decode_fact<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Why> {
-    let is_sum_right = bytes.len() >= FACT_HEAD_BYTES && bytes[1..FACT_HEAD_BYTES] == crc(bytes, 1);
-    check_version(bytes.first().copied().unwrap_or_default(), VERSION, is_sum_right)?;
+    FACT_SEAL.check(bytes)?;
     decode_all(&bytes[FACT_HEAD_BYTES..])
 }
 
@@ -230,22 +168,19 @@ struct Head {
 impl Head {
     fn frame(self, body: &[u8]) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(HEAD_BYTES + body.len());
-        bytes.extend([VERSION, self.kind]);
+        bytes.extend([0, self.kind]);
         bytes.extend(self.index.to_le_bytes());
         bytes.extend(self.term.to_le_bytes());
         bytes.extend(self.part.to_le_bytes());
         bytes.extend(self.parts.to_le_bytes());
         bytes.extend([0; 4]);
         bytes.extend_from_slice(body);
-        let crc = crc(&bytes, CRC_AT);
-        bytes[CRC_AT..HEAD_BYTES].copy_from_slice(&crc);
+        SEAL.put(&mut bytes);
         bytes
     }
 
     fn parse(bytes: &[u8]) -> Result<(Self, &[u8]), Why> {
-        let is_sum_right = bytes.len() >= HEAD_BYTES && bytes[CRC_AT..HEAD_BYTES] == crc(bytes, CRC_AT);
-        let checked = check_version(bytes.first().copied().unwrap_or_default(), VERSION, is_sum_right);
-        checked.map_err(|why| why.map(|why| format!("a value: {why}")))?;
+        SEAL.check(bytes).map_err(|why| why.map(|why| format!("a value: {why}")))?;
         let (head, body) = bytes.split_at(HEAD_BYTES);
         let number = |from: usize, to: usize| head[from..to].iter().rev().fold(0, |n, b| n << 8 | u64::from(*b));
         let short = |from: usize| u16::from_le_bytes([head[from], head[from + 1]]);
@@ -267,15 +202,6 @@ fn key(index: u64, part: u16) -> Vec<u8> {
         key.extend(part.to_be_bytes());
     }
     key
-}
-
-/// The checksum that the bytes have if they are of our version.
-fn crc(bytes: &[u8], crc_at: usize) -> [u8; 4] {
-    let mut hasher = crc32fast::Hasher::new();
-    hasher.update(&[VERSION]);
-    hasher.update(&bytes[1..crc_at]);
-    hasher.update(&bytes[crc_at + 4..]);
-    hasher.finalize().to_le_bytes()
 }
 
 fn body(entry: &Entry) -> (u8, Cow<'_, [u8]>) {

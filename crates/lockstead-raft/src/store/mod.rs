@@ -25,6 +25,7 @@ mod journal;
 mod log_store;
 mod machine;
 mod recovery;
+mod seal;
 mod snapshot;
 mod tail;
 #[cfg(test)]
@@ -32,10 +33,10 @@ mod tests;
 mod trees;
 mod writer;
 
-pub(crate) use codec::newer;
 pub(crate) use first::{first_snapshot, write_first_snapshot};
 pub(crate) use log_store::LogStore;
 pub(crate) use machine::{Machine, StateMachine};
+pub(crate) use seal::newer;
 
 /// What an entry of ours takes in the log beside its records, in bytes.
 pub(crate) const ENTRY_EXTRA_BYTES: u64 = (codec::HEAD_BYTES + BATCH_HEADER_BYTES) as u64;

@@ -191,18 +191,17 @@ fn io_refuses(path: &Path, source: io::Error) -> OpenError {
 fn sled_refuses(dir: &Path, error: sled::Error) -> OpenError {
     let file: PathBuf = dir.join("db");
     let why = match error {
-        // A file that is too short, or bytes that make no sense: sled's own finding, not the system's.
-        sled::Error::Io(source) if source.raw_os_error().is_none() && is_damage(source.kind()) => "it was cut off",
-        sled::Error::Io(source) => return OpenError::Io { path: file, source },
+        // Sled's own findings have no number of the system's.
+        sled::Error::Io(source) => match (source.raw_os_error(), source.kind()) {
+            (None, io::ErrorKind::UnexpectedEof) => "it was cut off",
+            (None, io::ErrorKind::InvalidData) => "some of it makes no sense",
+            _ => return OpenError::Io { path: file, source },
+        },
         sled::Error::Corruption { .. } => "its checksums are wrong",
         sled::Error::CollectionNotFound(_) => "a tree is missing",
         sled::Error::Unsupported(_) | sled::Error::ReportableBug(_) => "it contradicts itself",
     };
     OpenError::Damaged { file, why: format!("sled cannot read it ({why})") }
-}
-
-fn is_damage(kind: io::ErrorKind) -> bool {
-    matches!(kind, io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidData)
 }
 
 fn trees_refuse(dir: &Path, error: ScanError) -> OpenError {

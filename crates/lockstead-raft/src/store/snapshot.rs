@@ -1,8 +1,8 @@
 //! Snapshots as files.
 //!
-//! `snapshots/<index>-<term>.snap` of the label's log id, 20 digits each: version (1), cluster id (16, 0 until known),
-//! CRC-32 of all other bytes (4), bincode of openraft's meta, then the data as it travels between nodes: version (1),
-//! bincode of `built_at` and the residue. Numbers are little-endian.
+//! `snapshots/<index>-<term>.snap` of the label's log id, 20 digits each: magic (7), version (1), cluster id (16, 0 until
+//! known), CRC-32 of all other bytes (4), bincode of openraft's meta, then the data as it travels between nodes: version
+//! (1), bincode of `built_at` and the residue. Numbers are little-endian.
 //!
 //! Invariant: what a snapshot holds is a residue; no hold, token or owner has a place in it.
 
@@ -13,16 +13,19 @@ use std::sync::{Mutex, PoisonError};
 
 use lockstead_core::{ClusterId, Residue};
 
-use super::codec::{Why, check_version, decode_all, newer};
+use super::codec::decode_all;
 use super::disk::sync_dir;
+use super::seal::{Seal, Why, newer};
 use crate::OpenError;
 use crate::identity::ClusterCell;
 use crate::types::{LogId, SnapshotData, SnapshotMeta};
 
-const FILE_VERSION: u8 = 1;
+/// Other bytes at the beginning are damage, whatever version they would name.
+const MAGIC: &[u8; 7] = b"LOCKSNP";
+const SEAL: Seal = Seal { version: 1, version_at: 7, crc_at: 24 };
+const CLUSTER_AT: usize = 8;
+const HEAD_BYTES: usize = 28;
 const DATA_VERSION: u8 = 1;
-const HEAD_BYTES: usize = 21;
-const CRC_AT: usize = 17;
 /// Files kept: the newest and the one before.
 const FILES_MAX: usize = 2;
 
@@ -185,22 +188,22 @@ impl SnapshotFiles {
 
     fn encode(&self, meta: &SnapshotMeta, data: &[u8]) -> Vec<u8> {
         let cluster = self.cluster.get().map_or(0, |cluster| cluster.0);
-        let mut bytes = vec![FILE_VERSION];
-        bytes.extend(cluster.to_le_bytes());
-        bytes.extend([0; 4]);
+        let mut bytes = vec![0; HEAD_BYTES];
+        bytes[..MAGIC.len()].copy_from_slice(MAGIC);
+        bytes[CLUSTER_AT..SEAL.crc_at].copy_from_slice(&cluster.to_le_bytes());
         encode_onto(&mut bytes, meta);
         bytes.extend(data);
-        let crc = crc(&bytes);
-        bytes[CRC_AT..HEAD_BYTES].copy_from_slice(&crc);
+        SEAL.put(&mut bytes);
         bytes
     }
 
     fn decode(&self, path: &Path, bytes: &[u8]) -> Result<StoredSnapshot, Unusable> {
-        let version = bytes.first().copied().unwrap_or_default();
-        let is_sum_right = bytes.len() >= HEAD_BYTES && bytes[CRC_AT..HEAD_BYTES] == crc(bytes);
-        check_version(version, FILE_VERSION, is_sum_right)?;
+        if !bytes.starts_with(MAGIC) {
+            return Err(Unusable::Damaged("it does not begin as a snapshot does".to_owned()));
+        }
+        SEAL.check(bytes)?;
         let (head, rest) = bytes.split_at(HEAD_BYTES);
-        let cluster = head[1..CRC_AT].iter().rev().fold(0, |id, byte| id << 8 | u128::from(*byte));
+        let cluster = head[CLUSTER_AT..SEAL.crc_at].iter().rev().fold(0, |id, byte| id << 8 | u128::from(*byte));
         self.check_cluster(cluster).map_err(Unusable::Foreign)?;
         let (meta, used) = bincode::serde::decode_from_slice(rest, bincode::config::standard())
             .map_err(|error| Unusable::Damaged(error.to_string()))?;
@@ -240,13 +243,4 @@ fn file_name(meta: &SnapshotMeta) -> String {
 fn encode_onto<T: serde::Serialize>(bytes: &mut Vec<u8>, value: &T) {
     bincode::serde::encode_into_std_write(value, bytes, bincode::config::standard())
         .expect("snapshots hold only types that bincode encodes, and a Vec takes all bytes");
-}
-
-/// The checksum that a file has if it is of our version.
-fn crc(bytes: &[u8]) -> [u8; 4] {
-    let mut hasher = crc32fast::Hasher::new();
-    hasher.update(&[FILE_VERSION]);
-    hasher.update(&bytes[1..CRC_AT]);
-    hasher.update(&bytes[HEAD_BYTES..]);
-    hasher.finalize().to_le_bytes()
 }

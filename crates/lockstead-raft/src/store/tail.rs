@@ -9,7 +9,8 @@ use std::io;
 use std::ops::Range;
 
 use super::change::Witness;
-use super::codec::{Why, entry_bytes};
+use super::codec::entry_bytes;
+use super::seal::Why;
 use crate::types::{Entry, LogId, Vote};
 
 /// The most entries kept in memory beyond those not yet in sled.

@@ -15,8 +15,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::change::{Change, Checkpoint};
-use super::codec::{self, Assembler, EncodedEntry, Why};
+use super::codec::{self, Assembler, EncodedEntry};
 use super::disk::io_error;
+use super::seal::Why;
 use crate::types::{Entry, LogId, Vote};
 
 /// The most entries of one tree.

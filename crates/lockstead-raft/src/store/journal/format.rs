@@ -6,7 +6,7 @@
 //! each beginning at a multiple of 8: magic 4, CRC 4, length of the body 4, version 1, zeros 3, generation 8, sequence 8,
 //! filled 8, body, zeros up to a multiple of 8. `filled` is the last sequence that sled had synced by then.
 
-use super::super::codec::{Why, check_version, newer};
+use super::super::seal::{Seal, Why, newer};
 
 /// Writes begin and end at multiples of this, so that none has to read a page first.
 pub(in crate::store) const PAGE: usize = 4_096;
@@ -16,6 +16,7 @@ pub(super) const GROUP_HEAD_BYTES: usize = 40;
 const VERSION: u8 = 1;
 const HEADER_MAGIC: [u8; 8] = *b"LOCKJRNL";
 const HEADER_BYTES: usize = 48;
+const HEADER_SEAL: Seal = Seal { version: VERSION, version_at: 8, crc_at: 12 };
 const MARK_MAGIC: [u8; 4] = *b"MARK";
 const MARK_AT: usize = 512;
 const MARK_BYTES: usize = 32;
@@ -58,13 +59,11 @@ pub(super) struct Group<'a> {
 pub(super) fn first_page(header: Header, mark: Option<Mark>) -> Vec<u8> {
     let mut page = Vec::with_capacity(PAGE);
     page.extend(HEADER_MAGIC);
-    page.extend([VERSION, 0, 0, 0]);
-    page.extend([0; 4]);
+    page.extend([0; 8]);
     for number in [header.id, header.generation, header.first, header.filled] {
         page.extend(number.to_le_bytes());
     }
-    let header_crc = header_crc(&page);
-    page[12..16].copy_from_slice(&header_crc);
+    HEADER_SEAL.put(&mut page);
     page.resize(MARK_AT, 0);
     if let Some(mark) = mark {
         page.extend(MARK_MAGIC);
@@ -88,8 +87,7 @@ pub(super) fn parse_first_page(page: &[u8]) -> Result<Option<(Header, Option<Mar
     if header[..8] != HEADER_MAGIC {
         return Err("its header is damaged".into());
     }
-    let checked = check_version(header[8], VERSION, header[12..16] == header_crc(header));
-    checked.map_err(|why| why.map(|why| format!("its header: {why}")))?;
+    HEADER_SEAL.check(header).map_err(|why| why.map(|why| format!("its header: {why}")))?;
     let header =
         Header { id: long(page, 16), generation: long(page, 24), first: long(page, 32), filled: long(page, 40) };
     Ok(Some((header, parse_mark(header, &page[MARK_AT..MARK_AT + MARK_BYTES])?)))
@@ -155,16 +153,6 @@ pub(super) fn group_at(bytes: &[u8], header: Header) -> Option<Result<Group<'_>,
 pub(super) fn groups_within(bytes: &[u8], header: Header) -> impl Iterator<Item = u64> {
     let starts = (0..bytes.len()).step_by(ALIGNMENT);
     starts.filter_map(move |start| group_at(&bytes[start..], header)?.ok()).map(|group| group.sequence)
-}
-
-/// The checksum that a header has if it is of our version.
-fn header_crc(header: &[u8]) -> [u8; 4] {
-    let mut hasher = crc32fast::Hasher::new();
-    hasher.update(&header[..8]);
-    hasher.update(&[VERSION]);
-    hasher.update(&header[9..12]);
-    hasher.update(&header[16..]);
-    hasher.finalize().to_le_bytes()
 }
 
 fn crc(id: u64, bytes: &[u8]) -> [u8; 4] {

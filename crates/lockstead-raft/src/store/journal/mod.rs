@@ -35,7 +35,7 @@ pub(super) use format::PAGE;
 pub(super) use records::Records;
 pub(super) use scan::{Found, scan};
 
-use super::codec::Why;
+use super::seal::Why;
 
 /// How large a journal is.
 #[derive(Clone, Copy, Debug)]

@@ -4,7 +4,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::super::change::Change;
-use super::super::codec::{self, Assembler, EncodedEntry, Why};
+use super::super::codec::{self, Assembler, EncodedEntry};
+use super::super::seal::Why;
 use crate::types::{LogId, Vote};
 
 const HEAD_BYTES: usize = 5;

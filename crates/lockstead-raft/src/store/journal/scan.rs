@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 
 use super::super::change::{Change, Checkpoint};
-use super::super::codec::Why;
+use super::super::seal::Why;
 use super::format::{self, Header, Mark, PAGE};
 use super::records::Reader;
 use super::{End, ScanError, SegmentFiles};
@@ -113,7 +113,7 @@ fn live<'a>(files: &SegmentFiles, used: &'a [Used], checkpoint: &Checkpoint) -> 
     Ok(live)
 }
 
-/// The segment before the last one if that has no group yet.
+/// The segment before the last one if that has no group yet; of the groups that were read, sled's checkpoint tells.
 fn before(used: &[Used], end: &End) -> Option<(usize, Header)> {
     let is_empty = end.base == PAGE && end.pending.is_empty();
     let before = used.iter().find(|segment| segment.header.generation + 1 == end.header.generation);

@@ -8,7 +8,8 @@ use super::format::{self, Group, Header, Mark};
 use super::records::Reader;
 use super::{PAGE, Records};
 use crate::store::change::Change;
-use crate::store::codec::{Why, encode_entry};
+use crate::store::codec::encode_entry;
+use crate::store::seal::Why;
 use crate::types::{BatchBytes, Entry, LogId, Vote};
 
 const ID: u64 = 0x0102_0304_0506_0708;

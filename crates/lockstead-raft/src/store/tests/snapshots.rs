@@ -303,12 +303,12 @@ async fn a_snapshot_of_a_newer_version_is_refused_though_an_older_one_is_there()
     }
     let path = node.newest_file();
     let mut same_layout = std::fs::read(&path).unwrap();
-    same_layout[0] = 2;
+    same_layout[7] = 2;
     let mut crc = crc32fast::Hasher::new();
-    crc.update(&same_layout[..17]);
-    crc.update(&same_layout[21..]);
-    same_layout[17..21].copy_from_slice(&crc.finalize().to_le_bytes());
-    for newer in [&same_layout[..], &[&[2], &[7; 40][..]].concat(), &[2, 9]] {
+    crc.update(&same_layout[..24]);
+    crc.update(&same_layout[28..]);
+    same_layout[24..28].copy_from_slice(&crc.finalize().to_le_bytes());
+    for newer in [&same_layout[..], &[b"LOCKSNP\x02", &[7; 40][..]].concat(), b"LOCKSNP\x02\x09"] {
         std::fs::write(&path, newer).unwrap();
         let refused = open_machine(node.dir.path(), &node.log, ClusterCell::default()).err().unwrap();
         assert!(matches!(&refused, OpenError::Newer { file, .. } if *file == path), "{refused}");
@@ -318,19 +318,25 @@ async fn a_snapshot_of_a_newer_version_is_refused_though_an_older_one_is_there()
     }
 }
 
+/// Not a newer version: an older snapshot does.
 #[tokio::test]
-async fn a_snapshot_whose_version_alone_is_damaged_is_damage() {
-    let mut node = Node::new();
-    for index in 0..2 {
-        node.commit(vec![blank(1, index)]).await;
-        node.snapshot().await.unwrap();
+async fn a_snapshot_whose_beginning_or_version_alone_is_damaged_is_damage() {
+    let version = |bytes: &mut Vec<u8>| bytes[7] ^= 0x40;
+    let beginning = |bytes: &mut Vec<u8>| bytes[..12].fill(0xe5);
+    let all = |bytes: &mut Vec<u8>| bytes.fill(0xe5);
+    for damage in [&version as &dyn Fn(&mut Vec<u8>), &beginning, &all] {
+        let mut node = Node::new();
+        for index in 0..2 {
+            node.commit(vec![blank(1, index)]).await;
+            node.snapshot().await.unwrap();
+        }
+        let path = node.newest_file();
+        let mut bytes = std::fs::read(&path).unwrap();
+        damage(&mut bytes);
+        std::fs::write(&path, &bytes).unwrap();
+        open_machine(node.dir.path(), &node.log, ClusterCell::default()).unwrap();
+        assert!(path.with_extension("damaged").exists(), "{:?}", node.files());
     }
-    let path = node.newest_file();
-    let mut bytes = std::fs::read(&path).unwrap();
-    bytes[0] ^= 0x40;
-    std::fs::write(&path, &bytes).unwrap();
-    open_machine(node.dir.path(), &node.log, ClusterCell::default()).unwrap();
-    assert!(path.with_extension("damaged").exists(), "{:?}", node.files());
 }
 
 #[tokio::test]
@@ -381,7 +387,7 @@ fn a_snapshot_lies_in_these_bytes() {
     let member = Member { peer, api, incarnation: Incarnation(9), version, starts: 5, process: 300 };
     let residue = Residue { last_fence: Fence(300), ..Residue::default() };
     write_first_snapshot(dir.path(), ClusterId(0x0102), &first_snapshot(residue, 3, member)).unwrap();
-    let before_sum = [&[1, 2, 1][..], &[0; 14]].concat();
+    let before_sum = [b"LOCKSNP", &[1, 2, 1][..], &[0; 14]].concat();
     // Label 0.0; the membership's log id 0.0, one set of one voter, one node; a text that openraft leaves empty.
     let meta = [&[1, 0, 0, 1, 0, 0, 1, 1, 3, 1, 3][..], b"\x03p:2\x03a:1\x09\x051.2.3\x05\xfb\x2c\x01", &[0]];
     // Version, `built_at`, time, last fence, longest TTL and delay, no grant before, retired.
