@@ -163,3 +163,13 @@ fn a_leader_that_was_stopped_refuses_nothing_on_what_it_knew() {
     cluster.node(leader).thaw();
     done(promotion).unwrap().must_be_ok();
 }
+
+#[test]
+fn a_promotion_of_a_node_that_is_removed_meanwhile_ends_at_once() {
+    let (cluster, leader, _, learner, promotion) = waiting_promotion(|leader, _| leader);
+    cluster.api(leader).remove(learner).unwrap().must_be_ok();
+    let removed = now();
+    let answer = done(promotion).unwrap();
+    assert!(answer.received.duration_since(removed) <= secs(1) + NOISE, "{answer:?}");
+    answer.must_be(404, "unknown_node");
+}

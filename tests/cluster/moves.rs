@@ -2,13 +2,15 @@
 //! before anything is changed.
 
 use std::fs;
+use std::net::SocketAddr;
 
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
 use crate::harness::api::Api;
-use crate::harness::clock::{eventually, secs};
+use crate::harness::clock::{eventually, now, secs};
 use crate::harness::cluster::Cluster;
+use crate::harness::http::Answer;
 use crate::harness::locker::{insist, take};
 use crate::harness::ports::free_address;
 
@@ -172,4 +174,88 @@ fn a_voter_whose_promotion_was_never_answered_is_a_voter_all_the_same() {
         cluster.node(3).start();
         cluster.wait_until_ready();
     }
+}
+
+fn put(api: &Api, id: u64, (api_there, peer): (SocketAddr, SocketAddr)) -> Answer {
+    let to = json!({"peer": peer.to_string(), "api": api_there.to_string()});
+    api.membership("PUT", &format!("{MEMBERS}/{id}"), &to).unwrap()
+}
+
+fn new_place() -> (SocketAddr, SocketAddr) {
+    (free_address(), free_address())
+}
+
+#[test]
+fn a_moved_member_is_away_until_it_is_started_where_it_was_moved_to() {
+    for peer_stays in [false, true] {
+        let mut cluster = Cluster::start(3);
+        let (leader, [moved, other]) = cluster.leader_and_others();
+        let api = cluster.api(leader);
+        let (api_there, mut peer) = new_place();
+        if peer_stays {
+            peer = cluster.node(moved).peer_address().parse().unwrap();
+        }
+        put(&api, moved, (api_there, peer)).must_be_ok();
+        let status = cluster.node(moved).wait_for_exit(secs(20));
+        let said = cluster.node(moved).output();
+        assert_eq!(status.code(), Some(2), "{said}");
+        assert!(said.contains(&api_there.to_string()) && said.contains(&peer.to_string()), "{said}");
+        eventually("the leader knows that it is away", secs(10), || {
+            let view = api.cluster().ok()?;
+            (member(&api, moved)?["reachable"] == false && view.number("failures_tolerated") == 0).then_some(())
+        });
+        let refused = put(&api, other, new_place()).must_be(409, "would_lose_quorum");
+        assert!(refused.text.contains(&format!("[{moved}]")), "{refused:?}");
+        cluster.restart_at(moved, api_there, peer);
+        cluster.wait_until_ready();
+        cluster.must_work();
+    }
+}
+
+#[test]
+fn a_moved_member_does_not_lead_where_nobody_finds_it() {
+    let mut cluster = Cluster::start(3);
+    let held = take(&cluster.api(1), "L", secs(60));
+    let (leader, [moved, other]) = cluster.leader_and_others();
+    let (api_there, peer) = new_place();
+    put(&cluster.api(leader), moved, (api_there, peer)).must_be_ok();
+    cluster.node(leader).kill();
+    let until = now() + secs(3);
+    eventually("for some elections nobody leads", secs(20), || {
+        for id in [moved, other] {
+            let view = cluster.api(id).patient_for(secs(1)).cluster();
+            assert!(view.as_ref().map_or(true, |view| view.body["leader"].as_u64() != Some(moved)), "{view:?}");
+        }
+        (now() > until).then_some(())
+    });
+    cluster.node(moved).kill();
+    cluster.restart_at(moved, api_there, peer);
+    let renewal =
+        insist(&[cluster.api(moved), cluster.api(other)], secs(20), |api| api.renew("L", &held.token, 60_000));
+    held.renewed(&renewal.must_be_ok());
+    cluster.node(leader).start();
+    cluster.wait_until_ready();
+}
+
+#[test]
+fn a_leader_that_is_moved_hands_over_first() {
+    let mut cluster = Cluster::start(3);
+    let (leader, others) = cluster.leader_and_others::<2>();
+    let (api_there, peer) = new_place();
+    let moved = put(&cluster.api(leader), leader, (api_there, peer)).must_be_ok();
+    assert!(others.contains(&moved.number("leader")), "{moved:?}");
+    assert_eq!(cluster.node(leader).wait_for_exit(secs(20)).code(), Some(2), "{}", cluster.node(leader).output());
+    cluster.restart_at(leader, api_there, peer);
+    cluster.wait_until_ready();
+}
+
+#[test]
+fn nobody_is_moved_to_where_another_node_runs() {
+    let mut cluster = Cluster::start(3);
+    let (leader, [moved, _]) = cluster.leader_and_others();
+    let standby = cluster.start_standby();
+    let taken: SocketAddr = cluster.node(standby).peer_address().parse().unwrap();
+    eventually("the other node runs", secs(20), || cluster.api(standby).cluster().ok());
+    put(&cluster.api(leader), moved, (free_address(), taken)).must_be(409, "node_unreachable");
+    assert!(cluster.node(moved).is_running());
 }

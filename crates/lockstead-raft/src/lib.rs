@@ -19,6 +19,7 @@ mod offices;
 mod peer;
 mod plant;
 mod platform;
+mod reach;
 mod readiness;
 mod recover;
 mod replica;

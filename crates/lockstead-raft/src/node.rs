@@ -25,6 +25,7 @@ use crate::offices::Offices;
 use crate::peer::{Advertised, Dialer, NodeCard, PeerNetworkFactory, PeerServer, RaftHandle, RequestLinks};
 use crate::plant;
 use crate::platform::{Host, Platform};
+use crate::reach::Reach;
 use crate::replica::{BootstrapError, OpenError, Reply, StopReason, SubmitError};
 use crate::restating::RestatingRule;
 use crate::router::Router;
@@ -48,6 +49,7 @@ pub(crate) struct Node<P: Platform> {
     pub(crate) metrics: ReplicaMetrics,
     pub(crate) bootstrapping: AtomicBool,
     pub(crate) standing: Standing,
+    pub(crate) reach: Reach,
     card: NodeCard,
     /// openraft takes one change of membership at a time.
     changing: Arc<tokio::sync::Mutex<()>>,
@@ -130,6 +132,7 @@ impl Node<Host> {
             metrics,
             bootstrapping,
             standing,
+            reach: Reach::default(),
             card,
             changing: Arc::default(),
             stop_reason,
@@ -153,10 +156,14 @@ impl Node<Host> {
             raft: self.raft.clone(),
             machine: self.machine.clone(),
             dialer: self.dialer.clone(),
-            silence_max: Duration::from_millis(2 * self.config.election_max_ms),
+            own: self.own_member(),
+            silence_max: self.election_max() * 2,
         };
         let stop = self.stopping.clone();
         self.tasks.spawn(async move { stop.run_until_cancelled(watchman.run()).await });
+        let asking = self.reach.clone().keep_asking(self.router.clone(), self.election_max() * 2);
+        let stop = self.stopping.clone();
+        self.tasks.spawn(async move { stop.run_until_cancelled(asking).await });
         let finisher = finish_joint_changes(self.service());
         let stop = self.stopping.clone();
         self.tasks.spawn(async move { stop.run_until_cancelled(finisher).await });
@@ -207,7 +214,7 @@ impl<P: Platform> Node<P> {
             dialer: self.dialer.clone(),
             standing: self.standing.clone(),
             router: self.router.clone(),
-            election_max: Duration::from_millis(self.config.election_max_ms),
+            election_max: self.election_max(),
             changing: Arc::clone(&self.changing),
             tasks: self.tasks.clone(),
         }

@@ -26,18 +26,24 @@ impl<P: Platform> Node<P> {
         if !self.machine.with(Machine::is_complete) {
             return Err(NotReady::CatchingUp);
         }
-        self.leader().map(|_| ()).ok_or(NotReady::NoLeader)
+        // Twice as long as between two questions, and as long again for a busy machine.
+        let age_max = self.election_max() * 6;
+        self.leader().filter(|_| self.reach.is_proven(age_max)).map(|_| ()).ok_or(NotReady::NoLeader)
     }
 
     /// A leader that no quorum answers is none, and so is one that calls no more: a node that is cut off goes on believing
     /// in itself, or in the one that it heard last.
     pub(crate) fn is_followed(&self, leader: NodeId) -> bool {
-        let age_max = Duration::from_millis(self.config.election_max_ms) * 2;
+        let age_max = self.election_max() * 2;
         if leader != self.identity.node_id() {
             return self.standing.hears_leader(age_max);
         }
         let (quorum_age, sole_voter) = quorum(&self.raft);
         sole_voter || quorum_age.is_some_and(|age| age <= age_max)
+    }
+
+    pub(crate) fn election_max(&self) -> Duration {
+        Duration::from_millis(self.config.election_max_ms)
     }
 
     /// Who leads, as far as this node has heard of it lately.

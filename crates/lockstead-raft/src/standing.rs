@@ -6,7 +6,8 @@
 //! Invariants:
 //! 1. A node neither grants votes nor stands for election until every other voter was asked and one has accepted its
 //!    start, nor while one refuses it. A sole voter has nobody to ask.
-//! 2. A refusal by one voter makes a node abstain; only more than half of the others make it end: one of them may be
+//! 2. Nor while a voter reaches this node elsewhere: it was moved, and has to be started there.
+//! 3. A refusal by one voter makes a node abstain; only more than half of the others make it end: one of them may be
 //!    mistaken. A sole voter ends when a member calls that it does not know. And whoever says that this node was removed
 //!    has applied that, and what was applied was committed.
 
@@ -21,7 +22,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::{Instant, sleep};
 
 use crate::complaints::Complaints;
-use crate::node::stop;
+use crate::node::{member, stop};
 use crate::peer::{Dialer, RefusedWhy, Word};
 use crate::replica::StopReason;
 use crate::store::StateMachine;
@@ -89,6 +90,9 @@ impl Words {
             let are_most = 2 * refusals.len() > others.len();
             return if are_most { Judgement::Refused(said) } else { Judgement::Doubted(said) };
         }
+        if let Some((id, known)) = self.elsewhere.iter().find(|(id, _)| others.contains(id)) {
+            return Judgement::Doubted(is_elsewhere(*id, known));
+        }
         let proven = !others.is_disjoint(&self.accepted_by) && others.is_subset(&self.asked);
         if self.proven || proven || others.is_empty() { Judgement::Accepted } else { Judgement::Unproven }
     }
@@ -124,7 +128,8 @@ impl Standing {
     /// Why this node abstains, in a voter's words.
     pub(crate) fn doubt(&self) -> Option<String> {
         let words = self.words();
-        words.refused_by.iter().next().map(|(id, text)| format!("node {id} says: {text}"))
+        let refused = words.refused_by.iter().next().map(|(id, text)| format!("node {id} says: {text}"));
+        refused.or_else(|| words.elsewhere.iter().next().map(|(id, known)| is_elsewhere(*id, known)))
     }
 
     /// A leader has called, and this node follows it.
@@ -222,6 +227,8 @@ pub(crate) struct Watchman {
     pub(crate) raft: Raft,
     pub(crate) machine: StateMachine,
     pub(crate) dialer: Dialer,
+    /// This node, where it is reached.
+    pub(crate) own: Member,
     /// A follower that hears no leader for so long asks whether it is still a member.
     pub(crate) silence_max: Duration,
 }
@@ -265,7 +272,13 @@ impl Watchman {
     fn has_to_ask(&self, others: &BTreeMap<NodeId, Member>) -> bool {
         let leads = self.raft.server_metrics().borrow_watched().state.is_leader();
         let hears_nobody = !leads && self.standing.silent_for() > self.silence_max;
-        hears_nobody || self.standing.words().judge(&ids(others)) != Judgement::Accepted
+        hears_nobody || self.is_named_elsewhere() || self.standing.words().judge(&ids(others)) != Judgement::Accepted
+    }
+
+    /// This node's own membership may be older than its start: what it says of the addresses is a reason to ask, no more.
+    fn is_named_elsewhere(&self) -> bool {
+        let known = member(&self.raft, self.standing.0.node_id);
+        known.is_some_and(|known| (&known.peer, &known.api) != (&self.own.peer, &self.own.api))
     }
 
     /// Each answers in its own time; what they say comes to [`Standing::take_word`].
@@ -315,6 +328,11 @@ impl Watchman {
         let why = format!("node {me} has applied its own removal");
         stop(&self.standing.0.stop_reason, StopReason::Removed(why));
     }
+}
+
+/// It would be elected, and nobody would find it.
+fn is_elsewhere(by: NodeId, known: &Member) -> String {
+    format!("node {by} reaches this node at {} and {} (peers): start it there", known.api, known.peer)
 }
 
 fn ids(members: &BTreeMap<NodeId, Member>) -> BTreeSet<NodeId> {

@@ -92,7 +92,11 @@ impl<P: Platform> Service<P> {
                 term.hold(self.check_caught_up(*id, request, wait_ends.min(ends))).await.map_err(not_leader)??;
                 None
             }
-            MemberChange::Move { .. } | MemberChange::Remove { .. } | MemberChange::Demote { .. } => None,
+            MemberChange::Move { id, peer, .. } => {
+                term.hold(self.check_place(*id, peer)).await.map_err(not_leader)??;
+                None
+            }
+            MemberChange::Remove { .. } | MemberChange::Demote { .. } => None,
         };
         let changed = self.in_turn(request, newcomer, ends).await?;
         let to_go = match request.change {
@@ -155,10 +159,16 @@ impl<P: Platform> Service<P> {
         }
     }
 
-    async fn check_caught_up(&self, id: NodeId, request: &MemberRequest, ends: Instant) -> Step<()> {
-        if member(&self.raft, id).is_none() {
-            return refuse(MemberRefusal::UnknownNode(id));
+    /// It may be removed while it is waited for.
+    fn check_member(&self, id: NodeId) -> Step<()> {
+        match member(&self.raft, id) {
+            Some(_) => Ok(()),
+            None => refuse(MemberRefusal::UnknownNode(id)),
         }
+    }
+
+    async fn check_caught_up(&self, id: NodeId, request: &MemberRequest, ends: Instant) -> Step<()> {
+        self.check_member(id)?;
         if coming_voters(&self.raft).contains(&id) {
             return Ok(());
         }
@@ -166,12 +176,14 @@ impl<P: Platform> Service<P> {
         let goal = self.raft.metrics().borrow_watched().last_log_index.unwrap_or(0);
         let ends = ends.max(Instant::now() + self.answer_time_max() / 2);
         while !self.is_heard(id).await {
+            self.check_member(id)?;
             if Instant::now() + LOOK_AGAIN > ends {
                 return refuse(self.not_caught_up(id, format!("node {id} does not answer")));
             }
             sleep(LOOK_AGAIN).await;
         }
         while self.matched(id).is_none_or(|matched| matched < goal) || !self.is_whole(id).await {
+            self.check_member(id)?;
             if Instant::now() + LOOK_AGAIN > ends {
                 return refuse(self.not_caught_up(id, format!("node {id} lacks part of the log")));
             }
@@ -226,7 +238,8 @@ impl<P: Platform> Service<P> {
 
     /// Makes a change in its turn, and gives the turn back.
     async fn make(&self, plan: Plan, turn: Turn, ends: Instant) -> Step<Turn> {
-        if !plan.voters.contains(&self.card.node_id) {
+        let me = self.card.node_id;
+        if !plan.voters.contains(&me) || (plan.away == Some(me) && !plan.forced) {
             // Its successor goes on from here.
             drop(turn);
             return match self.best_successor().await {
@@ -272,16 +285,18 @@ impl<P: Platform> Service<P> {
         }
         let silent: Vec<_> = plan.voters.difference(&answering).collect();
         let text = format!("of the voters {:?} that there would be, {silent:?} do not answer now", plan.voters);
-        refuse(MemberRefusal::WouldLoseQuorum(text))
+        let away = plan.away.filter(|away| plan.voters.contains(away));
+        let away = away.map(|away| format!(", and node {away} will be away until it is started at its new addresses"));
+        refuse(MemberRefusal::WouldLoseQuorum(text + &away.unwrap_or_default()))
     }
 
     // ---- how far a node is
 
-    /// What a node lacks; waits until that is nothing, or `ends`.
+    /// What a node lacks; waits until that is nothing, it is no member any more, or `ends`.
     async fn progress(&self, id: NodeId, ends: Instant) -> Option<ToGo> {
         loop {
             let to_go = self.to_go(id);
-            if to_go.is_some_and(|to_go| to_go.entries == 0) || Instant::now() + LOOK_AGAIN > ends {
+            if to_go.is_none_or(|to_go| to_go.entries == 0) || Instant::now() + LOOK_AGAIN > ends {
                 return to_go;
             }
             sleep(LOOK_AGAIN).await;

@@ -46,7 +46,8 @@ impl<P: Platform> Service<P> {
                 return Ok(candidate);
             }
         }
-        Err(MemberRefusal::WouldLoseQuorum("no other voter answers that could lead".to_owned()))
+        let why = if expected == 0 { "there is no other voter" } else { "no other voter answers that could lead" };
+        Err(MemberRefusal::WouldLoseQuorum(why.to_owned()))
     }
 
     async fn check_successor(&self, to: NodeId) -> Result<(), MemberRefusal> {

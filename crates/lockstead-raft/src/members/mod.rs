@@ -11,7 +11,7 @@
 //!    membership; only the cluster's own id forces it.
 //! 3. Only a learner that has all that the log held when it was asked for, and whose table is the state of a moment,
 //!    is promoted.
-//! 4. Whoever leads is neither removed nor demoted: it hands over first, and its successor does it.
+//! 4. Whoever leads is neither removed nor demoted nor moved: it hands over first, and its successor does it.
 //! 5. Every call ends by its wait and 5 s, and nothing is begun for it afterwards; it is told that there is no leader only
 //!    if nothing was begun.
 //! 6. A leader refuses only what a quorum lets it refuse: one that follows it in the same term after it has decided.

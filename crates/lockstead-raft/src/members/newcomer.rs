@@ -35,6 +35,18 @@ impl<P: Platform> Service<P> {
         }
     }
 
+    /// Where a member is to be reached there is itself, or nobody yet.
+    pub(super) async fn check_place(&self, id: NodeId, peer: &str) -> Step<()> {
+        let Some(known) = member(&self.raft, id).filter(|known| known.peer != peer) else { return Ok(()) };
+        match self.dialer.look_at(peer).await {
+            Ok(found) if (found.node_id, found.incarnation()) != (id, known.incarnation) => {
+                let text = format!("node {} runs at {peer}, with another data directory than node {id}", found.node_id);
+                refuse(MemberRefusal::NodeUnreachable(text))
+            }
+            Ok(_) | Err(_) => Ok(()),
+        }
+    }
+
     /// A node that waits under a member's id, without its data, is not that member. One that does not answer may be.
     async fn check_directory(&self, id: NodeId, known: &Member) -> Step<()> {
         match self.dialer.look_at(self.dialer.address(id, known)).await {

@@ -89,9 +89,9 @@ impl<P: Platform> Service<P> {
         }
         self.check_addresses(id, addresses)?;
         let (peer, api) = (addresses.0.clone(), addresses.1.clone());
-        let away = (peer != known.peer).then_some(id);
         let change = ChangeMembers::SetNodes([(id, Member { peer, api, ..known })].into());
-        Ok(Some(Plan { change, retain: true, voters, away, forced: false }))
+        // It has to be started there, whichever of the two is new.
+        Ok(Some(Plan { change, retain: true, voters, away: Some(id), forced: false }))
     }
 
     fn plan_leave(&self, change: &MemberChange, id: NodeId, mut voters: Voters) -> Step<Option<Plan>> {

@@ -4,7 +4,8 @@
 //! vote; each opens its own connection when it is first used. A call takes the connection out and puts it back once its
 //! own answer has arrived: a call that fails or is dropped leaves none behind, so no later call can read its answer.
 //!
-//! openraft keeps a network for as long as its node leads, so where the target is reached is looked up at each dial.
+//! openraft keeps a network for as long as its node leads, so where the target is reached is looked up at each call. What is
+//! connected elsewhere is left: a member that was moved is away until it is where it shall be, and counts as that.
 
 use std::future::Future;
 use std::io;
@@ -140,7 +141,8 @@ pub(crate) struct PeerNetwork {
     target: NodeId,
     /// What the membership said of the target when this was made.
     made_for: Member,
-    connection: Option<Connection>,
+    /// Where it goes, and itself.
+    connection: Option<(String, Connection)>,
     calls: u64,
 }
 
@@ -161,7 +163,7 @@ impl PeerNetwork {
     }
 
     async fn call_unlimited(&mut self, call: RaftCall, time_max: Duration) -> Result<RaftAnswer, CallError> {
-        let mut connection = self.take_connection(time_max).await.map_err(CallError::Dial)?;
+        let (address, mut connection) = self.take_connection(time_max).await.map_err(CallError::Dial)?;
         self.calls += 1;
         let promise = Promise::of(&call);
         let peer = connection.peer().cloned();
@@ -171,7 +173,7 @@ impl PeerNetwork {
         // What an overtaken process says does not count any more, also if it came in the same moment.
         let answered = answered.filter(|_| !overtaken.is_cancelled()).unwrap_or_else(|| Err(is_overtaken()));
         let answered = answered.map_err(CallError::Lost)?;
-        self.connection = Some(connection);
+        self.connection = Some((address, connection));
         if let (Some(peer), Ok(answer)) = (&peer, &answered)
             && let Some(position) = promise.kept_by(answer)
         {
@@ -180,13 +182,17 @@ impl PeerNetwork {
         answered.map_err(CallError::Remote)
     }
 
-    async fn take_connection(&mut self, time_max: Duration) -> Result<Connection, DialError> {
+    async fn take_connection(&mut self, time_max: Duration) -> Result<(String, Connection), DialError> {
+        let (dialer, member) = (&self.factory.dialer, self.factory.in_force(self.target));
+        let member = member.as_ref().unwrap_or(&self.made_for);
+        let address = dialer.address(self.target, member);
+        let is_overtaken =
+            |connection: &Connection| connection.peer().is_some_and(|peer| peer.overtaken().is_cancelled());
         match self.connection.take() {
-            Some(connection) if connection.peer().is_none_or(|peer| !peer.overtaken().is_cancelled()) => Ok(connection),
+            Some((there, connection)) if there == address && !is_overtaken(&connection) => Ok((there, connection)),
             _ => {
-                let member = self.factory.in_force(self.target);
-                let member = member.as_ref().unwrap_or(&self.made_for);
-                self.factory.dialer.dial(self.target, member, Purpose::Raft, time_max).await
+                let connection = dialer.dial(self.target, member, Purpose::Raft, time_max).await?;
+                Ok((address.to_owned(), connection))
             }
         }
     }
