@@ -12,6 +12,7 @@ use crate::harness::clock::{eventually, now, secs};
 use crate::harness::cluster::Cluster;
 use crate::harness::http::Answer;
 use crate::harness::locker::{insist, take};
+use crate::harness::node::Node;
 use crate::harness::ports::free_address;
 
 const MEMBERS: &str = "/v1/admin/members";
@@ -165,14 +166,13 @@ fn a_voter_whose_promotion_was_never_answered_is_a_voter_all_the_same() {
         let asked = |cluster: &mut Cluster| cluster.node(2).output().matches("not joined yet").count();
         let before = asked(&mut cluster);
         cluster.restart_as(2, more);
-        eventually("it notes by itself that it has joined", secs(10), || {
+        cluster.each(&[1, 3], Node::start);
+        eventually("it notes by itself that it has joined", secs(20), || {
             assert!(cluster.node(2).is_running(), "{more:?}: {}", cluster.node(2).output());
             (read()["joining"] == false).then_some(())
         });
-        assert_eq!(asked(&mut cluster), before, "{more:?}: {}", cluster.node(2).output());
-        cluster.node(1).start();
-        cluster.node(3).start();
         cluster.wait_until_ready();
+        assert_eq!(asked(&mut cluster), before, "{more:?}: {}", cluster.node(2).output());
     }
 }
 

@@ -27,7 +27,7 @@ impl<P: Platform> Node<P> {
     ///
     /// The answer to an earlier try may be lost: what the log says since then counts.
     pub(crate) async fn join(&self, peers: &[String], join_as: JoinAs) -> Result<(), JoinError> {
-        if self.is_initialised() {
+        if self.has_joined() {
             return Ok(());
         }
         let refused = |why: SetClusterError| JoinError::Refused(why.to_string());

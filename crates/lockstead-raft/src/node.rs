@@ -235,9 +235,13 @@ impl<P: Platform> Node<P> {
         }
     }
 
-    /// A member that need not join (any more). A voter has joined, whether it got the answer that said so or not; but what
-    /// is not committed may go away again.
+    /// A member that need not join (any more). A voter has joined, whether it got the answer that said so or not.
     pub(crate) fn is_initialised(&self) -> bool {
+        self.knows_members() && (!self.identity.is_joining() || self.is_voter())
+    }
+
+    /// The same for good: a vote that is not committed may go away again.
+    pub(crate) fn has_joined(&self) -> bool {
         self.knows_members() && (!self.identity.is_joining() || self.is_committed_voter())
     }
 

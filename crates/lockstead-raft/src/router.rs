@@ -203,6 +203,11 @@ impl<P: Platform> Router<P> {
         }
     }
 
+    /// Whether requests are decided here.
+    pub(crate) fn has_office(&self) -> bool {
+        self.office.borrow().is_some()
+    }
+
     /// Who leads, as this node knows.
     pub(crate) fn leader(&self) -> Option<NodeId> {
         self.raft.server_metrics().borrow_watched().current_leader
@@ -266,14 +271,14 @@ impl<P: Platform> Router<P> {
         let time_left = journey.deadline.saturating_duration_since(Instant::now());
         let op = journey.forwarded_op(lain_ms, || self.platform.random());
         let asked = time_left.saturating_sub(FORWARD_MARGIN.min(time_left / 2));
-        let answer = tokio::select! {
-            biased;
-            answer = self.links.submit_to(to.leader, &to.member, op, asked) => answer,
-            () = sleep_until(journey.deadline) => return Leg::Failed(SubmitError::OutcomeUnknown),
-            () = self.drained() => return Leg::Failed(SubmitError::OutcomeUnknown),
-            () = to.ended(&self.raft) => return Leg::Failed(SubmitError::OutcomeUnknown),
+        // What was not sent by then may still go elsewhere.
+        let given_up = async {
+            tokio::select! {
+                () = self.drained() => {}
+                () = to.ended(&self.raft) => {}
+            }
         };
-        match answer {
+        match self.links.submit_to(to.leader, &to.member, op, asked, given_up).await {
             Ok(ForwardAnswer::Reply { outcome, waited_ms }) => {
                 let passed_ms = self.platform.clocks().ms_since_at_most(sent_at);
                 let unread = outcome.give_back(journey.op.lock());

@@ -1,6 +1,8 @@
 //! The request links of this node: to each other node one connection, dialed on demand.
 
 use std::collections::HashMap;
+use std::future::Future;
+use std::pin::pin;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -62,7 +64,7 @@ impl RequestLinks {
         Self { context, links: Arc::default() }
     }
 
-    /// Has a request decided by another node, in `time_left` at most.
+    /// Has a request decided by another node, in `time_left` at most, and until `given_up`.
     ///
     /// Dropping the future withdraws the request; a fresh grant that was made nevertheless is given back.
     ///
@@ -74,8 +76,9 @@ impl RequestLinks {
         member: &Member,
         op: Op,
         time_left: Duration,
+        given_up: impl Future<Output = ()>,
     ) -> Result<ForwardAnswer, LinkError> {
-        self.link(node_id, member).submit(op, time_left).await
+        self.link(node_id, member).submit(op, time_left, given_up).await
     }
 
     /// Asks a node to give back a grant of its own whose answer could not be passed on. It may get lost.
@@ -116,14 +119,29 @@ struct LinkState {
 type SharedDial = Shared<BoxFuture<'static, Option<Arc<Wire>>>>;
 
 impl RequestLink {
-    async fn submit(&self, op: Op, time_left: Duration) -> Result<ForwardAnswer, LinkError> {
+    async fn submit(
+        &self,
+        op: Op,
+        time_left: Duration,
+        given_up: impl Future<Output = ()>,
+    ) -> Result<ForwardAnswer, LinkError> {
         let ends = Instant::now() + time_left;
-        let wire = timeout_at(ends, self.wire()).await.ok().flatten().ok_or(LinkError::NotSent)?;
+        let mut over = pin!(async {
+            let _in_time = timeout_at(ends, given_up).await;
+        });
+        let wire = tokio::select! {
+            biased;
+            wire = self.wire() => wire.ok_or(LinkError::NotSent)?,
+            () = &mut over => return Err(LinkError::NotSent),
+        };
         let mut pending = wire.submit(op, ends)?;
-        match timeout_at(ends, &mut pending.answer).await {
-            Ok(Ok(delivered)) => delivered.map(|delivered| delivered.answer),
-            Ok(Err(_)) => Err(LinkError::Lost),
-            Err(_) => Err(pending.wire.error_now(pending.call)),
+        tokio::select! {
+            biased;
+            answered = &mut pending.answer => match answered {
+                Ok(delivered) => delivered.map(|delivered| delivered.answer),
+                Err(_) => Err(LinkError::Lost),
+            },
+            () = over => Err(pending.wire.give_up(pending.call)),
         }
     }
 

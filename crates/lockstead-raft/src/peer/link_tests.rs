@@ -1,3 +1,5 @@
+use std::future::pending;
+
 use lockstead_core::ClusterId;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -23,7 +25,7 @@ type Submitted = JoinHandle<Result<ForwardAnswer, LinkError>>;
 
 fn submit(links: &RequestLinks, member: &Member, name: &str) -> Submitted {
     let (links, member, op) = (links.clone(), member.clone(), acquire(name));
-    tokio::spawn(async move { links.submit_to(1, &member, op, PATIENCE).await })
+    tokio::spawn(async move { links.submit_to(1, &member, op, PATIENCE, pending()).await })
 }
 
 /// An acceptor that the test plays frame by frame.
@@ -274,11 +276,39 @@ async fn time_that_runs_out_unanswered_is_an_unknown_outcome() {
     let script = Script::new().await;
     let links = links(LinkTiming::default());
     let op = acquire("l");
-    let call_it = links.submit_to(1, &script.member, op, Duration::from_millis(100));
+    let call_it = links.submit_to(1, &script.member, op, Duration::from_millis(100), pending());
     let (answered, mut connection) = tokio::join!(within(call_it), script.accept());
     assert_eq!(answered, Err(LinkError::Lost));
     let (number, _) = submitted(&mut connection).await;
     assert_eq!(call(&mut connection).await, LinkCall::Cancel { call: number });
+}
+
+#[tokio::test]
+async fn what_is_given_up_before_there_is_a_connection_was_not_sent() {
+    let script = Script::new().await;
+    let links = links(LinkTiming::default());
+    let call_it = links.submit_to(1, &script.member, acquire("l"), PATIENCE, async {
+        // Whoever is dialed says nothing.
+        drop(within(script.listener.accept()).await);
+    });
+    assert_eq!(within(call_it).await, Err(LinkError::NotSent));
+}
+
+#[tokio::test]
+async fn what_is_given_up_after_it_was_sent_is_an_unknown_outcome() {
+    let script = Script::new().await;
+    let links = links(LinkTiming::default());
+    let (sender, receiver) = oneshot::channel::<()>();
+    let given_up = async { drop(receiver.await) };
+    let call_it = links.submit_to(1, &script.member, acquire("l"), PATIENCE, given_up);
+    let played = async {
+        let mut connection = script.accept().await;
+        let (number, _) = submitted(&mut connection).await;
+        drop(sender);
+        assert_eq!(call(&mut connection).await, LinkCall::Cancel { call: number });
+    };
+    let (answered, ()) = tokio::join!(within(call_it), played);
+    assert_eq!(answered, Err(LinkError::Lost));
 }
 
 #[tokio::test]

@@ -211,11 +211,15 @@ impl Wire {
         }
     }
 
-    /// What giving a call up now means for its caller.
-    pub(super) fn error_now(&self, call: u64) -> LinkError {
-        match lock(&self.state).calls.get(&call) {
-            Some(Call { handed: false, .. }) => LinkError::NotSent,
-            _ => LinkError::Lost,
+    /// Gives a call up; what that means for its caller. One that was not handed over never will be.
+    pub(super) fn give_up(&self, call: u64) -> LinkError {
+        let mut state = lock(&self.state);
+        match state.calls.get(&call).map(|call| call.handed) {
+            Some(false) => {
+                drop(state.calls.remove(&call));
+                LinkError::NotSent
+            }
+            Some(true) | None => LinkError::Lost,
         }
     }
 
