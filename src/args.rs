@@ -13,7 +13,7 @@ use crate::{duration, lineage};
 const EXIT_CODES: &str = "\
 Exit codes: 0 done; 1 nothing held (get); 2 usage or a wrong request; 69 unreachable, no quorum or outcome unknown; \
 70 internal; 75 held, wait over or limit reached; 76 not the holder; 128+n ended by signal n.
-serve: 0 stopped; 2 configuration; 10 damaged data; 11 disk failure; 12 removed; 13 identity refused; \
+serve: 0 stopped; 2 configuration, or another process has the address; 10 damaged data; 11 disk failure; 12 removed; 13 identity refused; \
 14 data directory in use; 69 this host has no such address to listen on, or not yet; 70 internal.";
 
 /// A replicated consensus lock store: locks with TTLs and fencing tokens that outlive dead nodes.
@@ -36,7 +36,8 @@ Examples, a cluster of three:
   lockstead serve --node-id 1 --data-dir d1 --listen 127.0.0.1:7401 --peer-listen 127.0.0.1:7501 --bootstrap --join 127.0.0.1:7402,127.0.0.1:7403
   lockstead serve --node-id 2 --data-dir d2 --listen 127.0.0.1:7402 --peer-listen 127.0.0.1:7502 --join 127.0.0.1:7401,127.0.0.1:7403
   lockstead serve --node-id 3 --data-dir d3 --listen 127.0.0.1:7403 --peer-listen 127.0.0.1:7503 --join 127.0.0.1:7401,127.0.0.1:7402
-A restart is the same command: a node that belongs to a cluster ignores --bootstrap, --join and --learner.")]
+A restart is the same command: a node that belongs to a cluster ignores --bootstrap, --join and --learner, \
+and --restore if it has founded its cluster so.")]
     Serve(Box<ServeOptions>),
     /// Run a cluster on this machine, to try things out.
     #[command(after_help = "Examples:
@@ -168,7 +169,7 @@ pub(crate) struct Reach {
         default_value = "http://127.0.0.1:7401"
     )]
     pub(crate) endpoints: Vec<Endpoint>,
-    /// How long the call may take beyond its wait, all tries together.
+    /// For how long beyond its wait the call is tried; the last try is heard out, for up to 6s more or as long again.
     #[arg(long, value_name = "LENGTH", value_parser = duration::parse, default_value = "10s")]
     pub(crate) timeout: Duration,
     /// Print the API's answer as it comes; nothing if none came (exit code 69).

@@ -50,7 +50,7 @@ pub(crate) struct ServeOptions {
     #[arg(long, env = "LOCKSTEAD_STANDBY", value_name = "BOOL", value_parser = BoolishValueParser::new(),
         num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     standby: Option<bool>,
-    /// With --bootstrap: go on from the backup in this file, without any held lock.
+    /// With --bootstrap: go on from the backup in this file, without any held lock; ignored once that is done.
     #[arg(long, env = "LOCKSTEAD_RESTORE", value_name = "FILE")]
     restore: Option<PathBuf>,
     /// With --restore: grant at once, nobody holds a lock any more, all holders are known to be dead.

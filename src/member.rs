@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use lockstead_client::api::{ErrorCode, MemberAnswer, MemberRole};
+use lockstead_client::api::{ErrorCode, MemberAnswer, MemberRole, parse_if_match};
 use lockstead_client::{CallError, Client, Endpoint, MemberChange, MemberTerms};
 
 use crate::args::Reach;
@@ -119,14 +119,23 @@ pub(crate) struct TransferArgs {
 
 #[derive(Args, Clone, Debug)]
 struct TermsArgs {
-    /// Only if the membership is still this one, as `status` and `member list` show it.
-    #[arg(long, value_name = "ID")]
+    /// Only if the membership is still this one, as `status` and `member list` show it, or an `etag` in its quotes.
+    #[arg(long, value_name = "ID", value_parser = membership)]
     if_membership: Option<String>,
     /// Do it although the quorum would be lost; the cluster's id, to be sure that it is the right one.
     #[arg(long, value_name = "CLUSTER_ID")]
     force: Option<String>,
     #[command(flatten)]
     reach: Reach,
+}
+
+/// Reads the id of a membership, without quotes as the commands show it, or with them as the header `etag` has it.
+fn membership(text: &str) -> Result<String, String> {
+    let id = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(text);
+    match parse_if_match(&format!("\"{id}\"")) {
+        Ok(Some(_)) => Ok(id.to_owned()),
+        _ => Err("allowed: TERM-INDEX as in 3-17, with or without quotes".to_owned()),
+    }
 }
 
 /// Runs the command.
@@ -177,7 +186,7 @@ fn change(change: MemberChange, done: String, wait: Duration, args: TermsArgs) -
                 MemberChange::Add { id, .. } if !reply.outcome.changed => what_it_is(&client, id).await.unwrap_or(done),
                 _ => done,
             };
-            print(line(&reply.outcome, &done).as_bytes())?;
+            print(line(&reply.outcome, &change, &done).as_bytes())?;
         }
         Ok(Exit::Done)
     })
@@ -193,15 +202,19 @@ async fn what_it_is(client: &Client, id: u64) -> Option<String> {
     })
 }
 
-fn line(answer: &MemberAnswer, done: &str) -> String {
-    let already = if answer.changed { "" } else { " (it was so already)" };
+fn line(answer: &MemberAnswer, change: &MemberChange, done: &str) -> String {
+    let done = match change {
+        _ if answer.changed => done.to_owned(),
+        MemberChange::Lead(_) => format!("node {} leads already", answer.leader),
+        _ => format!("{done} (it was so already)"),
+    };
     let to_go = match answer.to_go {
         Some(to_go) if to_go.entries > 0 => {
             format!(", {} entries (about {} bytes) to go", to_go.entries, to_go.bytes)
         }
         _ => String::new(),
     };
-    format!("{done}{already}{to_go}; leader node {}, membership {}", answer.leader, plain(&answer.membership))
+    format!("{done}{to_go}; leader node {}, membership {}", answer.leader, plain(&answer.membership))
 }
 
 /// What may be different in a while is worth another try; what is not is a mistake.
@@ -229,12 +242,23 @@ mod tests {
     fn an_answer_is_one_line() {
         let mut answer =
             MemberAnswer { membership: "3-17".into(), changed: true, leader: 2, to_go: None, warning: None };
-        assert_eq!(line(&answer, "node 4 votes"), "node 4 votes; leader node 2, membership 3-17");
+        let (promote, lead) = (MemberChange::Promote(4), MemberChange::Lead(Some(2)));
+        assert_eq!(line(&answer, &promote, "node 4 votes"), "node 4 votes; leader node 2, membership 3-17");
         answer.changed = false;
+        assert_eq!(line(&answer, &lead, "handed over"), "node 2 leads already; leader node 2, membership 3-17");
         answer.to_go = Some(ToGoBody { entries: 5, bytes: 600 });
         assert_eq!(
-            line(&answer, "node 4 is a learner"),
+            line(&answer, &promote, "node 4 is a learner"),
             "node 4 is a learner (it was so already), 5 entries (about 600 bytes) to go; leader node 2, membership 3-17"
         );
+    }
+
+    #[test]
+    fn a_membership_is_taken_with_and_without_the_quotes_of_an_etag() {
+        assert_eq!(membership("3-1062"), Ok("3-1062".to_owned()));
+        assert_eq!(membership("\"3-1062\""), Ok("3-1062".to_owned()));
+        for wrong in ["", "*", "\"3-1062", "\"\"3-1062\"\"", "3", "3-", "x-1"] {
+            assert!(membership(wrong).unwrap_err().contains("TERM-INDEX"), "{wrong}");
+        }
     }
 }

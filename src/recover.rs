@@ -12,8 +12,7 @@ use crate::text::plain;
 
 /// Makes a surviving node a cluster of its own.
 pub(crate) fn run(args: &RecoverArgs) -> Result<Exit, Failure> {
-    let confirmed: ClusterId =
-        args.confirm.parse().map_err(|error| Failure::usage(format!("--confirm: {:?}: {error}", args.confirm)))?;
+    let confirmed = cluster_id(&args.confirm)?;
     guard::end_process_on_panic();
     block_on(async {
         let recovering = lockstead_raft::recover(&args.data_dir, confirmed, new_lineage(args));
@@ -21,6 +20,12 @@ pub(crate) fn run(args: &RecoverArgs) -> Result<Exit, Failure> {
         print(description(&recovered).as_bytes())?;
         Ok(Exit::Done)
     })
+}
+
+/// Capitals are digits as well.
+fn cluster_id(text: &str) -> Result<ClusterId, Failure> {
+    let id = text.to_ascii_lowercase().parse();
+    id.map_err(|error| Failure::usage(format!("--confirm: {text:?}: {error}")))
 }
 
 fn new_lineage(args: &RecoverArgs) -> NewLineage {
@@ -51,5 +56,18 @@ fn failure(error: RecoverError) -> Failure {
         }
         RecoverError::Log(_) => Failure::new(Exit::Damage, error),
         RecoverError::Identity(_) => Failure::new(Exit::Internal, error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cluster_id_is_taken_in_capitals_too() {
+        let id = ClusterId(0x7b0d_00ff);
+        assert_eq!(cluster_id(&id.to_string()).unwrap(), id);
+        assert_eq!(cluster_id(&id.to_string().to_uppercase()).unwrap(), id);
+        assert!(cluster_id("7B0D").unwrap_err().message.contains("--confirm: \"7B0D\""));
     }
 }

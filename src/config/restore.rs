@@ -1,5 +1,6 @@
 //! What is said about a restore.
 
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use lockstead_core::{Fence, HoldOff, WallTime};
@@ -9,14 +10,19 @@ use super::ServeOptions;
 use super::check::{named, whole};
 use crate::{backup, duration, lineage};
 
+/// What is there once a directory has been a node's.
+const IDENTITY: &str = "identity.json";
+
 /// A backup, and how to go on from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Restoring {
-    pub(crate) backup: Backup,
+    /// Or why it does not do, which is nothing to a node that has gone on from it already.
+    pub(crate) backup: Result<Backup, String>,
     pub(crate) lineage: NewLineage,
 }
 
-/// Reads the backup, so that one that does not do is refused before anything is written.
+/// Reads the backup. One that does not do is refused before anything is written, unless the directory has been a node's,
+/// which may need none any more.
 pub(super) fn restoring(options: &ServeOptions, ttl_max_ms: u64) -> Result<Option<Restoring>, String> {
     let holders_are_dead = options.holders_are_dead.filter(|dead| *dead);
     let Some(file) = &options.restore else {
@@ -40,12 +46,22 @@ pub(super) fn restoring(options: &ServeOptions, ttl_max_ms: u64) -> Result<Optio
     let floor_max = i64::try_from(lineage::FENCE_FLOOR_MAX - 1).unwrap_or(i64::MAX);
     let fence_floor = options.fence_floor.map(|floor| whole("fence_floor", floor, 0..=floor_max)).transpose()?;
     let lineage = NewLineage { hold_off, fence_floor: fence_floor.map(Fence) };
-    let backup = backup::read(file).map_err(|error| format!("{}: {error}", named("restore")))?;
-    let refused = lineage.residue(&backup.residue, backup.taken_at, wall()).err();
-    match refused {
-        Some(error) => Err(format!("{}: {}", named("restore"), lineage::refusal(&error))),
-        None => Ok(Some(Restoring { backup, lineage })),
+    match usable(file, lineage) {
+        Err(why) if !options.data_dir.as_deref().is_some_and(has_node) => Err(why),
+        backup => Ok(Some(Restoring { backup, lineage })),
     }
+}
+
+fn usable(file: &Path, lineage: NewLineage) -> Result<Backup, String> {
+    let backup = backup::read(file).map_err(|error| format!("{}: {error}", named("restore")))?;
+    match lineage.residue(&backup.residue, backup.taken_at, wall()) {
+        Ok(_) => Ok(backup),
+        Err(error) => Err(format!("{}: {}", named("restore"), lineage::refusal(&error))),
+    }
+}
+
+fn has_node(data_dir: &Path) -> bool {
+    data_dir.join(IDENTITY).exists()
 }
 
 fn wall() -> WallTime {

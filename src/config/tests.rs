@@ -157,6 +157,18 @@ fn what_is_said_about_a_restore_must_fit_together() {
 }
 
 #[test]
+fn a_directory_that_has_been_a_nodes_may_need_no_backup_any_more() {
+    let dir = tempfile::tempdir().unwrap();
+    let line =
+        ["--node-id", "1", "--data-dir", dir.path().to_str().unwrap(), "--bootstrap", "--restore", "/no/such/file"];
+    assert!(options(&line).load().unwrap_err().message.contains("/no/such/file"));
+    std::fs::write(dir.path().join("identity.json"), "{}").unwrap();
+    let (node, _) = options(&line).load().unwrap();
+    let Entry::Restore(_, restoring) = &node.entry else { panic!("{node:?}") };
+    assert!(restoring.backup.as_ref().unwrap_err().contains("/no/such/file"), "{restoring:?}");
+}
+
+#[test]
 fn clients_and_peers_need_two_addresses() {
     let twice = ["--listen", "127.0.0.1:7001", "--peer-listen", "127.0.0.1:7001"];
     check_refused(&twice, &["peer_listen", "127.0.0.1:7001", "another port"]);

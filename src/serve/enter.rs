@@ -16,7 +16,7 @@ const POLL: Duration = Duration::from_millis(50);
 pub(super) async fn enter(replica: &Replica, config: &NodeConfig, addresses: &Addresses) -> Result<(), Failure> {
     if replica.is_initialised() {
         return match &config.entry {
-            Entry::Restore(_, restoring) => restore::must_be_done(replica, restoring),
+            Entry::Restore(..) => restore::must_be_done(replica),
             Entry::Found(_) | Entry::Join(..) | Entry::Standby | Entry::Unsaid => Ok(()),
         };
     }
@@ -27,8 +27,9 @@ pub(super) async fn enter(replica: &Replica, config: &NodeConfig, addresses: &Ad
             found::found(replica, config.node_id).await
         }
         Entry::Restore(others, restoring) => {
+            let backup = restoring.backup.as_ref().map_err(Failure::usage)?;
             found::ask_everybody(replica, config.node_id, addresses, others).await?;
-            restore::restore(replica, restoring).await?;
+            restore::restore(replica, backup, restoring.lineage).await?;
             found::warn_if_nobody_is_asked(others);
             Ok(())
         }

@@ -1,15 +1,14 @@
 //! Founding a cluster from a backup.
 
-use lockstead_raft::{Replica, RestoreError};
-use tracing::warn;
+use lockstead_raft::{Backup, NewLineage, Replica, RestoreError};
+use tracing::{info, warn};
 
-use crate::config::Restoring;
 use crate::exit::{Exit, Failure};
 use crate::lineage;
 
 /// Founds a cluster that goes on from a backup.
-pub(super) async fn restore(replica: &Replica, restoring: &Restoring) -> Result<(), Failure> {
-    let restored = replica.restore(&restoring.backup, restoring.lineage).await.map_err(|error| match error {
+pub(super) async fn restore(replica: &Replica, backup: &Backup, lineage: NewLineage) -> Result<(), Failure> {
+    let restored = replica.restore(backup, lineage).await.map_err(|error| match error {
         RestoreError::Lineage(error) => Failure::usage(lineage::refusal(&error)),
         RestoreError::Bootstrap(_) => Failure::new(Exit::IdentityRefused, error),
     });
@@ -17,15 +16,19 @@ pub(super) async fn restore(replica: &Replica, restoring: &Restoring) -> Result<
     warn!(
         "founded cluster {} from a backup of {}: {}",
         begun.cluster_id,
-        restoring.backup.cluster_id,
+        backup.cluster_id,
         lineage::announcement(&begun)
     );
     Ok(())
 }
 
-/// A node that belongs to a cluster restores nothing. One that was restored from this very backup was only started again.
-pub(super) fn must_be_done(replica: &Replica, restoring: &Restoring) -> Result<(), Failure> {
-    if replica.restored_from() == Some(restoring.backup.checksum()) {
+/// A node that belongs to a cluster restores nothing. One whose cluster it founded from a backup was only started again:
+/// its file may be gone by then, or hold a later backup.
+pub(super) fn must_be_done(replica: &Replica) -> Result<(), Failure> {
+    if replica.restored_from().is_some() {
+        info!(
+            "restore (--restore, LOCKSTEAD_RESTORE) is ignored: this node has founded its cluster from a backup already"
+        );
         return Ok(());
     }
     Err(Failure::usage(

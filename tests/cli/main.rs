@@ -10,6 +10,7 @@ mod commands;
 mod dev;
 mod endpoints;
 mod member;
+mod restore;
 mod run;
 mod serve;
 mod starts;

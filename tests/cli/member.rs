@@ -28,6 +28,10 @@ fn a_cluster_is_grown_and_shrunk_by_the_command_line() {
     let moved = run(&apis, &["member", "transfer", &name]).must_exit(0);
     assert!(moved.only_line().contains(&format!("leader node {id}")), "{moved:?}");
     run(&apis, &["member", "transfer", "1"]).must_exit(0);
+    let stays = run(&apis, &["member", "transfer", "1"]).must_exit(0);
+    assert!(stays.only_line().starts_with("node 1 leads already; leader node 1, membership "), "{stays:?}");
+    let quoted = stays.only_line().split("membership ").nth(1).map(|membership| format!("\"{membership}\"")).unwrap();
+    run(&apis, &["member", "transfer", "1", "--if-membership", &quoted]).must_exit(0);
     run(&apis, &["member", "demote", &name]).must_exit(0);
     run(&apis, &["member", "remove", &name]).must_exit(0);
     assert!(run(&apis, &["member", "remove", &name]).must_exit(0).stdout.contains("it was so already"));
@@ -44,7 +48,9 @@ fn a_refusal_that_time_may_change_is_75_and_a_mistake_is_2() {
             75,
             "node_unreachable",
         ),
+        (&["member", "transfer"], 75, "there is no other voter"),
         (&["member", "promote", "9"], 2, "unknown_node"),
+        (&["member", "demote", "1", "--if-membership", "latest"], 2, "TERM-INDEX"),
         (&["member", "demote", "1", "--if-membership", "1-1000"], 75, "would_lose_quorum"),
         (&["member", "remove", "9", "--force", "not an id"], 2, "force"),
         (&["member", "promote", "0"], 2, "1 to 9007199254740991"),

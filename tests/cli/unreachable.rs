@@ -4,8 +4,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use std::process::Stdio;
 
 use crate::harness::api::Api;
-use crate::harness::clock::{eventually, now, secs};
+use crate::harness::clock::{NOISE, eventually, now, secs};
 use crate::harness::cluster::Cluster;
+use crate::harness::gather::{all, client};
+use crate::harness::node::Node;
 use crate::harness::ports::free_address;
 use crate::run::{lockstead, run};
 
@@ -48,6 +50,39 @@ fn a_cluster_without_a_quorum_is_exit_code_69() {
     // The nodes that are dead are passed over.
     run(&[cluster.api(2), cluster.api(1), cluster.api(3)], &["renew", "L", "--token", &token]).must_exit(0);
     run(&[cluster.api(2), cluster.api(3)], &["release", "L", "--token", &token]).must_exit(0);
+}
+
+#[test]
+fn without_a_quorum_a_command_ends_in_what_the_node_says_and_not_in_doubt() {
+    let mut cluster = Cluster::start(3);
+    let (leader, [other, alone]) = cluster.leader_and_others();
+    let token = run(&cluster.apis(), &["acquire", "L", "--ttl", "5m"]).must_exit(0).only_line().to_owned();
+    cluster.each(&[leader, other], Node::kill);
+    let begin = now();
+    let (other, alone) = (other.to_string(), [cluster.api(alone)]);
+    let commands = [
+        &["get", "L"][..],
+        &["acquire", "M"],
+        &["renew", "L", "--token", &token],
+        &["member", "demote", &other],
+        &["member", "remove", &other],
+        &["member", "transfer"],
+        &["member", "promote", &other, "--wait", "2s"],
+    ];
+    let clients = commands.map(|args| {
+        let args: Vec<String> = args.iter().map(ToString::to_string).collect();
+        client(move || run(&alone, &args.iter().map(String::as_str).collect::<Vec<_>>()))
+    });
+    for ran in all(clients.into()) {
+        let ran = ran.must_exit(69);
+        let last = ran.stderr.lines().last().unwrap_or_default();
+        assert!(last.contains("no leader with a quorum") && last.contains("nothing was changed"), "{ran:?}");
+        for doubt in ["may or may not", "no answer within", "trying on"] {
+            assert!(!ran.stderr.contains(doubt), "{ran:?}");
+        }
+    }
+    // 2 s of waiting, 10 s of tries, and the last one heard out.
+    assert!(begin.elapsed() <= secs(18) + NOISE, "{:?}", begin.elapsed());
 }
 
 #[test]

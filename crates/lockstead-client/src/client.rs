@@ -25,8 +25,10 @@ use crate::tries::{Decided, Plan, Tries};
 /// How a client behaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientConfig {
-    /// How long a call may take beyond its wait, all tries together. Default 10 s: enough for a node that hangs and one
-    /// change of leader. More rides out longer trouble, less reports it sooner.
+    /// For how long beyond its wait a call begins tries. Default 10 s: enough for a node that hangs and one change of
+    /// leader. More rides out longer trouble, less reports it sooner. The last try is heard out for up to 6 s more (for as
+    /// long again, if less than that is given), so that it ends in what the node says: a node without a leader says after
+    /// 5 s that nothing was changed, and with less than 6 s that may go unheard.
     pub timeout: Duration,
 }
 
@@ -61,7 +63,7 @@ impl Client {
         self.router.endpoints()
     }
 
-    /// Takes a lock, within `wait` + [`ClientConfig::timeout`]. All tries carry one request id and the time already
+    /// Takes a lock, trying for `wait` + [`ClientConfig::timeout`]. All tries carry one request id and the time already
     /// waited, so a lost answer costs neither the grant nor the place in the queue.
     ///
     /// # Errors
@@ -71,8 +73,7 @@ impl Client {
             Some(request_id) => request_id.clone(),
             None => random::request_id().map_err(|error| CallError::NoRandomness(error.to_string()))?,
         };
-        let time_max = request.wait.length().map(|wait| wait.saturating_add(self.config.timeout));
-        let mut tries = Tries::new(&self.exchange, &self.router, time_max);
+        let mut tries = Tries::new(&self.exchange, &self.router, request.wait.length(), self.config.timeout);
         self.acquire_in_turns(request, &request_id, &mut tries)
             .await
             .map_err(|error| with_request_id(error, request_id))
@@ -194,7 +195,7 @@ impl Client {
 
     /// The tries of a call that waits at the node.
     pub(crate) fn tries_for(&self, wait: Duration) -> Tries<'_> {
-        Tries::new(&self.exchange, &self.router, Some(wait.saturating_add(self.config.timeout)))
+        Tries::new(&self.exchange, &self.router, Some(wait), self.config.timeout)
     }
 }
 

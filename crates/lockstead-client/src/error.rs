@@ -12,7 +12,7 @@ pub enum CallError {
         last: String,
     },
     /// Nodes were reached, but no leader with a quorum. Nothing was changed: call again when the cluster has its quorum.
-    #[error("no leader with a quorum answered in time; the last try: {last}")]
+    #[error("no leader with a quorum answered in time, and nothing was changed; the last try: {last}")]
     NoQuorum {
         /// What the last try met.
         last: String,

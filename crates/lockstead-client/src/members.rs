@@ -69,9 +69,8 @@ impl Client {
         change: &MemberChange,
         terms: &MemberTerms,
     ) -> Result<Reply<MemberAnswer>, CallError> {
-        let call = call(change, terms);
         let mut tries = self.tries_for(terms.wait);
-        let decided = tries.until_decided(|_| Plan { call: call.clone(), wait: terms.wait }).await?;
+        let decided = tries.until_decided(|waited| plan(change, terms, waited)).await?;
         match decided.said.status {
             StatusCode::OK => Ok(Reply { outcome: read(&decided)?, body: decided.said.body }),
             _ => Err(refused(&decided)),
@@ -79,8 +78,14 @@ impl Client {
     }
 }
 
-fn call(change: &MemberChange, asked: &MemberTerms) -> Call {
-    let wait_ms = u64::try_from(asked.wait.as_millis()).unwrap_or(u64::MAX);
+/// A later try waits for what is left of the wait.
+fn plan(change: &MemberChange, terms: &MemberTerms, waited: Duration) -> Plan {
+    let wait = terms.wait.saturating_sub(waited);
+    Plan { call: call(change, terms, wait), wait }
+}
+
+fn call(change: &MemberChange, asked: &MemberTerms, wait: Duration) -> Call {
+    let wait_ms = u64::try_from(wait.as_millis()).unwrap_or(u64::MAX);
     let terms = ChangeTerms { wait_ms: Some(wait_ms).filter(|wait_ms| *wait_ms > 0), force: asked.force.clone() };
     let of = |path: &str, id: &u64| path.replace("{id}", &id.to_string());
     let addresses =
@@ -109,7 +114,7 @@ mod tests {
 
     fn check(change: &MemberChange, expected: &str) {
         let terms = MemberTerms { wait: Duration::from_secs(1), membership: Some("3-17".into()), force: None };
-        let Call { method, path, body, if_match, .. } = call(change, &terms);
+        let Call { method, path, body, if_match, .. } = call(change, &terms, terms.wait);
         assert_eq!(format!("{method} {path} {}", String::from_utf8_lossy(&body)), expected);
         assert_eq!(if_match.as_deref(), Some("\"3-17\""));
     }

@@ -18,7 +18,8 @@ use crate::error::CallError;
 use crate::exchange::{Call, Exchange, Said, Silence};
 use crate::route::Router;
 
-/// How long after the end of its wait a request may be unanswered: the node's own limit and a second for the way.
+/// How long after the end of its wait a request may be unanswered: the node's own limit and a second for the way. Cut
+/// earlier, a node that would have said that nothing was changed leaves an unknown outcome.
 const ANSWER_GRACE: Duration = Duration::from_millis(REQUEST_GRACE_MS + 1_000);
 const SAY_SO_AFTER: Duration = Duration::from_secs(1);
 /// How long a node may take to say to which cluster it belongs.
@@ -36,12 +37,16 @@ pub(crate) struct Decided {
     pub(crate) endpoint: Endpoint,
 }
 
-/// The tries of one call: node after node, with pauses, until one decides or the deadline comes.
+/// The tries of one call: node after node, with pauses, until one decides or the deadline comes. A try that has begun
+/// before it is heard out.
 pub(crate) struct Tries<'a> {
     exchange: &'a Exchange,
     router: &'a Router,
     started: Instant,
+    /// No try begins after this.
     deadline: Option<Instant>,
+    /// How long a try may be unanswered after the end of its wait, and the last one after the deadline.
+    answer_grace: Duration,
     backoff: Backoff,
     troubles: Troubles,
 }
@@ -74,11 +79,20 @@ enum Trouble {
 }
 
 impl<'a> Tries<'a> {
-    /// `time_max`: `None` for ever.
-    pub(crate) fn new(exchange: &'a Exchange, router: &'a Router, time_max: Option<Duration>) -> Self {
+    /// Tries of a call that waits for `wait`, `None` for ever; they begin until `timeout` after it.
+    pub(crate) fn new(exchange: &'a Exchange, router: &'a Router, wait: Option<Duration>, timeout: Duration) -> Self {
         let started = Instant::now();
-        let deadline = time_max.and_then(|time_max| started.checked_add(time_max));
-        Self { exchange, router, started, deadline, backoff: Backoff::new(), troubles: Troubles::default() }
+        let deadline = wait.and_then(|wait| started.checked_add(wait.saturating_add(timeout)));
+        let answer_grace = if wait.is_some() { ANSWER_GRACE.min(timeout) } else { ANSWER_GRACE };
+        Self {
+            exchange,
+            router,
+            started,
+            deadline,
+            answer_grace,
+            backoff: Backoff::new(),
+            troubles: Troubles::default(),
+        }
     }
 
     /// How long the call has lasted, in whole milliseconds: what is left of a wait is then whole, too.
@@ -140,8 +154,9 @@ impl<'a> Tries<'a> {
     }
 
     fn time_for(&self, wait: Duration) -> Duration {
-        let time_max = wait.saturating_add(ANSWER_GRACE);
-        self.deadline.map_or(time_max, |deadline| time_max.min(deadline.saturating_duration_since(Instant::now())))
+        let time_max = wait.saturating_add(self.answer_grace);
+        let end = self.deadline.and_then(|deadline| deadline.checked_add(self.answer_grace));
+        end.map_or(time_max, |end| time_max.min(end.saturating_duration_since(Instant::now())))
     }
 
     fn decided(&mut self, said: Said, endpoint: Endpoint) -> Decided {
@@ -171,7 +186,6 @@ impl<'a> Tries<'a> {
             Trouble::OtherCluster { found, .. } => found,
         };
         self.troubles.last = format!("{endpoint}: {why}");
-        self.say_so_if_it_lasts();
     }
 
     /// A change of leader is over in half a second; only what lasts longer is worth a line, and only one.
@@ -188,6 +202,7 @@ impl<'a> Tries<'a> {
         if self.deadline.is_some_and(|deadline| until >= deadline) {
             return Err(self.gave_up());
         }
+        self.say_so_if_it_lasts();
         tokio::time::sleep_until(until).await;
         Ok(())
     }

@@ -104,12 +104,13 @@ impl<N: Node> HttpService<N> {
         response
     }
 
-    /// A request may say for which cluster it is meant.
+    /// A request may say for which cluster it is meant, in hex digits of either case.
     fn refuse_of_another_cluster(&self, request: &Request<Incoming>) -> Option<Response> {
         let meant = request.headers().get(CLUSTER_HEADER)?.as_bytes();
         let mine = self.shared.node.cluster_id()?.to_string();
         let message = || format!("this node belongs to cluster {mine}");
-        (meant != mine.as_bytes()).then(|| answer::error(&ErrorBody::new(ErrorCode::WrongCluster, message())))
+        let is_mine = meant.eq_ignore_ascii_case(mine.as_bytes());
+        (!is_mine).then(|| answer::error(&ErrorBody::new(ErrorCode::WrongCluster, message())))
     }
 
     fn finish(&self, route: Route, took: Duration, activity: &Activity, response: &mut Response) {

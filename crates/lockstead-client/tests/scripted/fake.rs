@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a fake node that fails ends its test")]
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use lockstead_client::Endpoint;
 use serde_json::Value;
@@ -14,6 +15,8 @@ pub(crate) enum Step {
     Say(u16, String, Option<String>),
     /// Answers 200 as a node of this cluster.
     SayFrom(&'static str, String),
+    /// Answers after this time.
+    SayAfter(Duration, u16, String),
     /// Closes the connection without an answer.
     HangUp,
     /// Keeps silent and never closes.
@@ -48,7 +51,15 @@ pub(crate) fn say(status: u16, body: &str) -> Step {
 }
 
 pub(crate) fn error(status: u16, code: &str) -> Step {
-    Step::Say(status, format!(r#"{{"error":{{"code":"{code}","message":"m"}}}}"#), None)
+    Step::Say(status, error_body(code), None)
+}
+
+pub(crate) fn error_after(pause: Duration, status: u16, code: &str) -> Step {
+    Step::SayAfter(pause, status, error_body(code))
+}
+
+fn error_body(code: &str) -> String {
+    format!(r#"{{"error":{{"code":"{code}","message":"m"}}}}"#)
 }
 
 impl FakeNode {
@@ -111,6 +122,10 @@ async fn serve(listener: TcpListener, who: Who, script: Vec<Step>, asked: Arc<Mu
                     Step::Say(status, body, leader) => answer(&mut stream, status, &body, leader).await,
                     Step::SayFrom(cluster, body) => {
                         answer_with(&mut stream, 200, &body, &format!("lockstead-cluster: {cluster}\r\n")).await;
+                    }
+                    Step::SayAfter(pause, status, body) => {
+                        tokio::time::sleep(pause).await;
+                        answer(&mut stream, status, &body, None).await;
                     }
                     Step::HangUp => return,
                     Step::Hang => std::future::pending().await,

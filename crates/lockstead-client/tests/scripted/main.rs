@@ -4,10 +4,10 @@ mod fake;
 
 use std::time::Duration;
 
-use fake::{FakeNode, Step, error, nobody, say};
+use fake::{FakeNode, Step, error, error_after, nobody, say};
 use lockstead_client::{
-    Acquire, AcquireOutcome, CallError, Claim, Client, ClientConfig, Endpoint, Freshness, GetOutcome, ReleaseOutcome,
-    Renew, RenewOutcome, Wait,
+    Acquire, AcquireOutcome, CallError, Claim, Client, ClientConfig, Endpoint, Freshness, GetOutcome, MemberChange,
+    MemberTerms, ReleaseOutcome, Renew, RenewOutcome, Wait,
 };
 
 const GRANT: &str = r#"{"name":"l","token":"000102030405060708090a0b0c0d0e0f","fence":7,"ttl_ms":30000,"expires_in_ms":30000,"waited_ms":0,"renewed":false}"#;
@@ -163,6 +163,26 @@ async fn what_cannot_be_found_out_says_why() {
     let unknown = client_with(&[&silent.endpoint], short).acquire(&acquire(Wait::No)).await;
     let Err(CallError::OutcomeUnknown { request_id: Some(request_id), .. }) = unknown else { panic!("{unknown:?}") };
     assert_eq!(silent.asked()[0].body["request_id"], *request_id);
+}
+
+#[tokio::test]
+async fn the_last_try_is_heard_out_so_that_a_node_without_a_leader_can_say_that_nothing_was_changed() {
+    let said = || error_after(Duration::from_secs(2), 503, "no_leader");
+    let node = FakeNode::start(vec![said(), said(), said()]).await;
+    let asked = client_with(&[&node.endpoint], Duration::from_secs(3)).acquire(&acquire(Wait::No)).await;
+    assert!(matches!(asked, Err(CallError::NoQuorum { .. })), "{asked:?}");
+    assert_eq!(node.asked().len(), 2, "none begins after the time is over");
+}
+
+#[tokio::test]
+async fn a_change_that_is_asked_for_again_waits_for_what_is_left_of_its_wait() {
+    let done = r#"{"membership":"1-5","changed":true,"leader":1}"#;
+    let late = error_after(Duration::from_secs(1), 503, "no_leader");
+    let node = FakeNode::start(vec![late, say(200, done)]).await;
+    let terms = MemberTerms { wait: Duration::from_secs(20), ..MemberTerms::default() };
+    client(&[&node.endpoint]).change_members(&MemberChange::Promote(2), &terms).await.unwrap();
+    let waits: Vec<u64> = node.asked().iter().map(|asked| asked.body["wait_ms"].as_u64().unwrap()).collect();
+    assert!(waits.len() == 2 && waits[0] <= 20_000 && waits[1] + 1_000 <= waits[0], "{waits:?}");
 }
 
 #[tokio::test]

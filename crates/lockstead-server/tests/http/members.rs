@@ -105,6 +105,18 @@ async fn each_refusal_has_its_code_and_says_what_helps() {
 }
 
 #[tokio::test]
+async fn a_cluster_is_named_in_digits_of_either_case() {
+    let id = CLUSTER.to_string();
+    for id in [id.clone(), id.to_uppercase()] {
+        let server = server(Ok(reply())).await;
+        let head = format!("POST /v1/admin/members/4/demote HTTP/1.1\r\nlockstead-cluster: {id}");
+        let answer = ask(&server, &head, &format!(r#"{{"force":"{id}"}}"#)).await;
+        assert_eq!(answer.status, 200, "{id}: {answer:?}");
+        assert_eq!(asked(&server)[0].force, Some(CLUSTER));
+    }
+}
+
+#[tokio::test]
 async fn what_is_wrong_is_refused_before_the_node_is_asked() {
     for (head, body, status) in [
         ("DELETE /v1/admin/members/four HTTP/1.1", "", 400),
