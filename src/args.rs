@@ -146,7 +146,8 @@ pub(crate) struct RecoverArgs {
     /// Grant at once: nobody holds a lock any more, all holders are known to be dead.
     #[arg(long, conflicts_with = "hold_off")]
     pub(crate) holders_are_dead: bool,
-    /// For how long nothing is granted [default: the longest TTL that anybody may still count on, and the longest delay].
+    /// For how long nothing is granted [default: the longest TTL that anybody may still count on, and the longest
+    /// delay].
     #[arg(long, value_name = "LENGTH", value_parser = duration::parse)]
     pub(crate) hold_off: Option<Duration>,
     /// Fences lie above N; for a machine whose clock is wrong. At least the highest fence ever issued.

@@ -57,8 +57,8 @@ pub(crate) struct ServeOptions {
     #[arg(long, env = "LOCKSTEAD_HOLDERS_ARE_DEAD", value_name = "BOOL", value_parser = BoolishValueParser::new(),
         num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     holders_are_dead: Option<bool>,
-    /// With --restore: for how long nothing is granted, as in 30s or '1h 30m' [default: the longest TTL that anybody may
-    /// still count on, ttl-max-ms included, and the longest delay].
+    /// With --restore: for how long nothing is granted, as in 30s or '1h 30m' [default: the longest TTL that anybody
+    /// may still count on, ttl-max-ms included, and the longest delay].
     #[arg(long, env = "LOCKSTEAD_HOLD_OFF", value_name = "LENGTH")]
     hold_off: Option<String>,
     /// With --restore: fences lie above N; for a machine whose clock is wrong. At least the highest fence ever issued.
@@ -79,8 +79,8 @@ pub(crate) struct ServeOptions {
     /// Milliseconds between heartbeats [default: 50]. More spares network, and needs longer election timeouts.
     #[arg(long, env = "LOCKSTEAD_HEARTBEAT_MS", value_name = "MS", allow_negative_numbers = true)]
     heartbeat_ms: Option<i64>,
-    /// Lower bound of the election timeout in milliseconds [default: 150]. More tolerates slower disks and networks, and
-    /// takes longer to replace a dead leader.
+    /// Lower bound of the election timeout in milliseconds [default: 150]. More tolerates slower disks and networks,
+    /// and takes longer to replace a dead leader.
     #[arg(long, env = "LOCKSTEAD_ELECTION_MIN_MS", value_name = "MS", allow_negative_numbers = true)]
     election_min_ms: Option<i64>,
     /// Upper bound of the election timeout in milliseconds [default: 300]. The further above the lower bound, the fewer
@@ -114,8 +114,8 @@ pub(crate) struct ServeOptions {
     /// more.
     #[arg(long, env = "LOCKSTEAD_TAIL_BYTES_MAX", value_name = "BYTES", allow_negative_numbers = true)]
     tail_bytes_max: Option<i64>,
-    /// Worker threads [default: half of the cores, at least 1, at most 4]. More serve more requests at once, and make each
-    /// wait longer.
+    /// Worker threads [default: half of the cores, at least 1, at most 4]. More serve more requests at once, and make
+    /// each wait longer.
     #[arg(long, env = "LOCKSTEAD_WORKERS", value_name = "N", allow_negative_numbers = true)]
     workers: Option<i64>,
     /// For tests: dial node ID at ADDR instead of the address it advertises. Repeatable.

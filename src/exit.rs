@@ -28,8 +28,8 @@ pub(crate) enum Exit {
     IdentityRefused,
     /// `serve`: another process uses the data directory.
     DirectoryInUse,
-    /// Nobody who could decide was reached, or it may or may not have taken effect; `serve`: this host does not have the
-    /// address to listen on, or not yet (`EX_UNAVAILABLE`).
+    /// Nobody who could decide was reached, or it may or may not have taken effect; `serve`: this host does not have
+    /// the address to listen on, or not yet (`EX_UNAVAILABLE`).
     Unavailable,
     /// A fault of this program or of its surroundings (`EX_SOFTWARE`).
     Internal,

@@ -21,8 +21,8 @@ pub(crate) struct Restoring {
     pub(crate) lineage: NewLineage,
 }
 
-/// Reads the backup. One that does not do is refused before anything is written, unless the directory has been a node's,
-/// which may need none any more.
+/// Reads the backup. One that does not do is refused before anything is written, unless the directory has been a
+/// node's, which may need none any more.
 pub(super) fn restoring(options: &ServeOptions, ttl_max_ms: u64) -> Result<Option<Restoring>, String> {
     let holders_are_dead = options.holders_are_dead.filter(|dead| *dead);
     let Some(file) = &options.restore else {

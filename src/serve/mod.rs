@@ -53,8 +53,8 @@ fn runtime(workers: Option<usize>) -> Result<Runtime, Failure> {
         .map_err(|error| Failure::new(Exit::Internal, error))
 }
 
-/// A commit is a chain of tasks that wake each other, and waking one on another core costs more than most of them do; the
-/// threads of the log need cores of their own.
+/// A commit is a chain of tasks that wake each other, and waking one on another core costs more than most of them do;
+/// the threads of the log need cores of their own.
 fn workers_for(cores: usize) -> usize {
     (cores / 2).clamp(1, 4)
 }

@@ -22,8 +22,8 @@ pub(super) async fn restore(replica: &Replica, backup: &Backup, lineage: NewLine
     Ok(())
 }
 
-/// A node that belongs to a cluster restores nothing. One whose cluster it founded from a backup was only started again:
-/// its file may be gone by then, or hold a later backup.
+/// A node that belongs to a cluster restores nothing. One whose cluster it founded from a backup was only started
+/// again: its file may be gone by then, or hold a later backup.
 pub(super) fn must_be_done(replica: &Replica) -> Result<(), Failure> {
     if replica.restored_from().is_some() {
         info!(

@@ -23,7 +23,8 @@ fn an_address_that_others_reach_needs_consent() {
     assert!(ran.stderr.contains("--allow-unauthenticated"), "{ran:?}");
 }
 
-/// At the start of a host its addresses may come up after the service. 192.0.2.0/24 is for documentation: no host has it.
+/// At the start of a host its addresses may come up after the service. 192.0.2.0/24 is for documentation: no host has
+/// it.
 #[test]
 fn an_address_that_the_host_does_not_have_yet_ends_the_node_before_it_touches_its_data_and_systemd_starts_it_again() {
     let unit = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/deploy/lockstead.service")).unwrap();

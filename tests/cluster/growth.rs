@@ -1,5 +1,5 @@
-//! What has passed leaves nothing behind: memory, log, disk and metrics after many names that are never used again; and what
-//! is held weighs little and is there again soon after a restart.
+//! What has passed leaves nothing behind: memory, log, disk and metrics after many names that are never used again; and
+//! what is held weighs little and is there again soon after a restart.
 
 use std::collections::BTreeSet;
 

@@ -1,7 +1,7 @@
 //! The leader dies while a change of the members is under way.
 //!
-//! Such a change takes two entries of the log: one under which majorities of the old *and* of the new voters decide, and
-//! one that leaves the new ones alone. What is between the two is called joint here, as in the Raft paper.
+//! Such a change takes two entries of the log: one under which majorities of the old *and* of the new voters decide,
+//! and one that leaves the new ones alone. What is between the two is called joint here, as in the Raft paper.
 
 use std::io;
 use std::thread::JoinHandle;
@@ -78,8 +78,8 @@ impl Half {
         Self { cluster, held, leader, logged, asked: Some(asked) }
     }
 
-    /// Of five voters, one is to leave, and the leader hears two others no more: with the one that is to leave it has three
-    /// of five, and two of the four that are to stay.
+    /// Of five voters, one is to leave, and the leader hears two others no more: with the one that is to leave it has
+    /// three of five, and two of the four that are to stay.
     fn leaving(method: &'static str, what: &str, through: impl FnOnce(&Roles) -> u64) -> (Self, Roles) {
         let cluster = Setup::of(5).with_proxied_peers().start();
         let (leader, [unheard, unheard_too, heard, leaving]) = cluster.leader_and_others();

@@ -1,5 +1,5 @@
-//! Where a member is reached, and whether it is the node that it says: what is told to the cluster comes true, or is refused
-//! before anything is changed.
+//! Where a member is reached, and whether it is the node that it says: what is told to the cluster comes true, or is
+//! refused before anything is changed.
 
 use std::fs;
 use std::net::SocketAddr;

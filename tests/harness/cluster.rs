@@ -221,8 +221,8 @@ impl Cluster {
         (leader, others.try_into().expect("as many others as are named"))
     }
 
-    /// The moment at which a leader with a quorum answered, asked from now on. What lies between a fault and this moment
-    /// is more than the time without such a leader, by what one question takes.
+    /// The moment at which a leader with a quorum answered, asked from now on. What lies between a fault and this
+    /// moment is more than the time without such a leader, by what one question takes.
     pub(crate) fn when_led_again(&self, ids: &[u64]) -> Instant {
         let apis: Vec<Api> = ids.iter().map(|id| self.api(*id).patient_for(secs(1))).collect();
         insist(&apis, START_WITHIN, |api| api.get("nobody-ever-holds-this")).must_be(404, "not_held").received

@@ -1,5 +1,5 @@
-//! `LOCKSTEAD_TEST_SCALE`: 1 (the default) lets the suite end within minutes on two cores, `full` takes the sizes of the
-//! cases as they were described, a number in between multiplies the small sizes up to those.
+//! `LOCKSTEAD_TEST_SCALE`: 1 (the default) lets the suite end within minutes on two cores, `full` takes the sizes of
+//! the cases as they were described, a number in between multiplies the small sizes up to those.
 
 use std::sync::LazyLock;
 

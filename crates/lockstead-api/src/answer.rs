@@ -195,8 +195,8 @@ pub struct ClusterAnswer {
     pub applied: u64,
     /// The highest lease time it applied, in milliseconds.
     pub lease_ms: u64,
-    /// How many more voters may fail without loss of the quorum. The leader counts those that are not reachable as failed;
-    /// any other node, which knows of none, counts none.
+    /// How many more voters may fail without loss of the quorum. The leader counts those that are not reachable as
+    /// failed; any other node, which knows of none, counts none.
     pub failures_tolerated: u64,
     /// Its newest snapshot.
     pub snapshot: Option<SnapshotBody>,

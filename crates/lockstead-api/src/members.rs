@@ -48,7 +48,8 @@ pub struct LeaderBody {
     pub terms: ChangeTerms,
 }
 
-/// What every change of the membership may say; the whole body of promote, demote and `DELETE`, which may also be empty.
+/// What every change of the membership may say; the whole body of promote, demote and `DELETE`, which may also be
+/// empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct ChangeTerms {
     /// How long to wait for the node to be there, or to catch up, in milliseconds: 0 (the default) to 300,000.
@@ -218,8 +219,8 @@ fn is_address(text: &str) -> bool {
     host_fits && port.bytes().all(|byte| byte.is_ascii_digit()) && port.parse::<u16>().is_ok_and(|port| port > 0)
 }
 
-/// Whether a host, as it stands in an address, means every address of a machine (`0.0.0.0`, `[::]`): one may listen there,
-/// and nobody can dial it.
+/// Whether a host, as it stands in an address, means every address of a machine (`0.0.0.0`, `[::]`): one may listen
+/// there, and nobody can dial it.
 #[must_use]
 pub fn is_every_address(host: &str) -> bool {
     let inner = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);

@@ -44,7 +44,8 @@ pub struct RunArgs {
     /// For how many seconds clients work
     #[arg(long, value_name = "N", default_value_t = 60, value_parser = clap::value_parser!(u64).range(1..=604_800))]
     pub seconds: u64,
-    /// Where all that chance decides comes from; the schedule of faults is the same for the same seed [default: the time]
+    /// Where all that chance decides comes from; the schedule of faults is the same for the same seed [default: the
+    /// time]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
     /// How many clients work; three meet at a lock

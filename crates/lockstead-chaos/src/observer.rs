@@ -2,9 +2,9 @@
 //!
 //! It asks every node directly, past the proxies of clients, by two threads each. One asks for a linearizable read: an
 //! answer proves that at some moment between question and answer a leader reached a quorum. So the time without such a
-//! leader, between two answers that follow each other, is at most what lies between the *sending* of the earlier one and
-//! the *receipt* of the later one. That is what is noted: an upper bound, wherever the moments lay. The other asks each
-//! node for its view of the cluster.
+//! leader, between two answers that follow each other, is at most what lies between the *sending* of the earlier one
+//! and the *receipt* of the later one. That is what is noted: an upper bound, wherever the moments lay. The other asks
+//! each node for its view of the cluster.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -26,9 +26,9 @@ use crate::tries::{Decided, Plan, Tries};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientConfig {
     /// For how long beyond its wait a call begins tries. Default 10 s: enough for a node that hangs and one change of
-    /// leader. More rides out longer trouble, less reports it sooner. The last try is heard out for up to 6 s more (for as
-    /// long again, if less than that is given), so that it ends in what the node says: a node without a leader says after
-    /// 5 s that nothing was changed, and with less than 6 s that may go unheard.
+    /// leader. More rides out longer trouble, less reports it sooner. The last try is heard out for up to 6 s more (for
+    /// as long again, if less than that is given), so that it ends in what the node says: a node without a leader says
+    /// after 5 s that nothing was changed, and with less than 6 s that may go unheard.
     pub timeout: Duration,
 }
 

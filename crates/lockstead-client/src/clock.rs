@@ -6,8 +6,8 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 
 /// A moment on this machine, read on two clocks at once.
 ///
-/// A suspended machine stops `CLOCK_MONOTONIC_RAW`, a wrongly disciplined one bends `CLOCK_BOOTTIME`. Whoever counts on a
-/// hold takes the larger of the two lengths, so that it gives up too early rather than too late.
+/// A suspended machine stops `CLOCK_MONOTONIC_RAW`, a wrongly disciplined one bends `CLOCK_BOOTTIME`. Whoever counts on
+/// a hold takes the larger of the two lengths, so that it gives up too early rather than too late.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Moment {
     suspend_aware: Duration,

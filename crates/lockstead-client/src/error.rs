@@ -11,7 +11,8 @@ pub enum CallError {
         /// What the last try met.
         last: String,
     },
-    /// Nodes were reached, but no leader with a quorum. Nothing was changed: call again when the cluster has its quorum.
+    /// Nodes were reached, but no leader with a quorum. Nothing was changed: call again when the cluster has its
+    /// quorum.
     #[error("no leader with a quorum answered in time, and nothing was changed; the last try: {last}")]
     NoQuorum {
         /// What the last try met.
@@ -29,9 +30,9 @@ pub enum CallError {
     /// The request itself is wrong. Nothing was changed; calling again without a correction is useless.
     #[error("{}", .0.message())]
     BadRequest(Refusal),
-    /// A node of another cluster than the ones before has answered, and has not acted: check the endpoints. A try before
-    /// may have taken effect in the cluster expected. After a restore or recovery the cluster is another one, and what was
-    /// held before is over.
+    /// A node of another cluster than the ones before has answered, and has not acted: check the endpoints. A try
+    /// before may have taken effect in the cluster expected. After a restore or recovery the cluster is another one,
+    /// and what was held before is over.
     #[error("{endpoint} belongs to cluster {found}, not to {expected} like the nodes before")]
     OtherCluster {
         /// Who answered.

@@ -8,9 +8,9 @@ const MARGIN_MS_MIN: u64 = 10;
 
 /// A claim on a lock for a length of time, counted on the client's own clock.
 ///
-/// It counts from the moment *before* the request that was answered was sent: the time of receipt says nothing, since an
-/// answer can lie anywhere for any time. A margin of 1 % of the TTL plus 0.1 % of the time waited, at least 10 ms, covers
-/// clocks that run at different rates.
+/// It counts from the moment *before* the request that was answered was sent: the time of receipt says nothing, since
+/// an answer can lie anywhere for any time. A margin of 1 % of the TTL plus 0.1 % of the time waited, at least 10 ms,
+/// covers clocks that run at different rates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lease {
     sent: Moment,

@@ -59,8 +59,8 @@ pub struct MemberTerms {
 }
 
 impl Client {
-    /// Changes the membership, or who leads. What has taken effect before is a success that changes nothing, so the call
-    /// is repeated until it is decided.
+    /// Changes the membership, or who leads. What has taken effect before is a success that changes nothing, so the
+    /// call is repeated until it is decided.
     ///
     /// # Errors
     /// [`CallError`]; a refusal is a [`CallError::BadRequest`], whose code says why.

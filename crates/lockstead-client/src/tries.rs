@@ -1,8 +1,8 @@
 //! One call as a series of tries.
 //!
-//! What a node was asked must not be asked of another cluster: a lock held in the one is free in the other. So a request
-//! says for which cluster it is meant, once a node has said which that is, and one of another refuses it. An answer says
-//! so; the first request, if its answer may be long in coming, is preceded by a question.
+//! What a node was asked must not be asked of another cluster: a lock held in the one is free in the other. So a
+//! request says for which cluster it is meant, once a node has said which that is, and one of another refuses it. An
+//! answer says so; the first request, if its answer may be long in coming, is preceded by a question.
 
 use std::time::Duration;
 

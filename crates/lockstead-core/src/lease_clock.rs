@@ -76,7 +76,8 @@ mod tests {
     const GAP_MAX_MS: u64 = 300;
     const BASE_MS: u64 = 1_000;
 
-    /// Readings as (milliseconds since the start, age of the quorum answer), and what the clock must say above its base.
+    /// Readings as (milliseconds since the start, age of the quorum answer), and what the clock must say above its
+    /// base.
     fn check(readings: &[(u64, Option<u64>, u64)]) {
         let mut clock = LeaseClock::start(LeaseTime(BASE_MS), START_US, GAP_MAX_MS * 1_000);
         for (elapsed_ms, age_ms, expected_ms) in readings {

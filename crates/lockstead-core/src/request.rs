@@ -126,7 +126,8 @@ pub struct Answer {
     pub number: RequestNumber,
     /// What became of it.
     pub outcome: Outcome,
-    /// How long it lay with this node before the decision, in milliseconds; 0 if it arrived after the decision reported.
+    /// How long it lay with this node before the decision, in milliseconds; 0 if it arrived after the decision
+    /// reported.
     pub waited_ms: u64,
 }
 
@@ -163,8 +164,8 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// What gives this outcome of a request for `lock` back if it reaches nobody: only a grant that nobody else was told
-    /// of can be given back.
+    /// What gives this outcome of a request for `lock` back if it reaches nobody: only a grant that nobody else was
+    /// told of can be given back.
     #[must_use]
     pub fn give_back(&self, lock: &LockKey) -> Option<GiveBack> {
         match self {

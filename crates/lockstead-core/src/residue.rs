@@ -53,8 +53,8 @@ impl Residue {
     ///
     /// Lease time goes on, and what was granted at most is remembered for the next restore. A hold-off that has not run
     /// out speaks of the holders of an earlier lineage, and stays unless the operator's own word says otherwise. The
-    /// retired ids begin anew: they belong to the old cluster id, whose nodes are refused by that alone, and the founders
-    /// of the new one may well bear the same numbers.
+    /// retired ids begin anew: they belong to the old cluster id, whose nodes are refused by that alone, and the
+    /// founders of the new one may well bear the same numbers.
     ///
     /// # Errors
     /// [`FencesUsedUp`] if no fence up to 2^53 − 1 would be left.

@@ -23,7 +23,8 @@ pub struct AcquireOptions {
 /// `wait_timeout`, measured on the monotonic clock.
 ///
 /// The lock is exclusive between processes and between threads alike: a second call for the same path waits or is
-/// refused, also in the thread that holds it. Symlinks on the way to the file are followed, the file itself may be none.
+/// refused, also in the thread that holds it. Symlinks on the way to the file are followed, the file itself may be
+/// none.
 ///
 /// ```
 /// # use lockstead_flock::{AcquireOptions, acquire};

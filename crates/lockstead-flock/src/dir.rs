@@ -14,12 +14,12 @@ pub const NAME_BYTES_MAX: usize = 1024;
 
 /// A directory of locks of this user.
 ///
-/// Names are compared byte by byte; any text of 1 to [`NAME_BYTES_MAX`] bytes is one. Each name is mapped to a file of its
-/// own inside the directory: bytes other than `a-z 0-9 - _` and an inner `.` are written as `%xx`, and a long name ends in
-/// its SHA-256. So `../x`, `a/b`, and `A` beside `a` are plain names, also on file systems that ignore case.
+/// Names are compared byte by byte; any text of 1 to [`NAME_BYTES_MAX`] bytes is one. Each name is mapped to a file of
+/// its own inside the directory: bytes other than `a-z 0-9 - _` and an inner `.` are written as `%xx`, and a long name
+/// ends in its SHA-256. So `../x`, `a/b`, and `A` beside `a` are plain names, also on file systems that ignore case.
 ///
-/// The directory must belong to this user and must not be writable by every user; symlinks are refused, for the directory
-/// and for each file. This is checked at each try.
+/// The directory must belong to this user and must not be writable by every user; symlinks are refused, for the
+/// directory and for each file. This is checked at each try.
 ///
 /// ```
 /// use lockstead_flock::{AcquireOptions, LockDir};

@@ -1,7 +1,7 @@
 //! A lock between the processes of one machine: a kernel `flock` on a file, with a hint who holds it and a fence.
 //!
-//! The kernel owns the lock. A process that ends, however it ends, has released it: there is no recovery, no timeout and
-//! no stale lock file.
+//! The kernel owns the lock. A process that ends, however it ends, has released it: there is no recovery, no timeout
+//! and no stale lock file.
 //!
 //! ```
 //! use std::time::Duration;
@@ -35,8 +35,9 @@
 //! | `x.meta.json` | who holds the lock, for people; gone after a release, left behind by a crash |
 //!
 //! # Invariants
-//! 1. A holder has an exclusive `flock` on `x` and on `.x.guard`, and after it had both, both names led to the files that
-//!    it locked. So one of the two can be deleted or replaced at any time, a hold included, and nobody else gets in.
+//! 1. A holder has an exclusive `flock` on `x` and on `.x.guard`, and after it had both, both names led to the files
+//!    that it locked. So one of the two can be deleted or replaced at any time, a hold included, and nobody else gets
+//!    in.
 //! 2. Each try opens files of its own, so a thread excludes the other threads of its process like any other process.
 //! 3. Only the process that acquired unlocks. A forked child that drops its copy of a lock changes nothing.
 //! 4. A release unlocks, it does not only close: a forked child that still has the file open keeps nothing.

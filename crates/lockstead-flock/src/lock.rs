@@ -36,8 +36,8 @@ impl FileLock {
         &self.spot.path
     }
 
-    /// Higher than the fence of every earlier hold of this path, at most [`FENCE_MAX`](crate::FENCE_MAX). A resource that
-    /// remembers the highest fence it has seen can refuse a holder that was overtaken.
+    /// Higher than the fence of every earlier hold of this path, at most [`FENCE_MAX`](crate::FENCE_MAX). A resource
+    /// that remembers the highest fence it has seen can refuse a holder that was overtaken.
     ///
     /// It is kept in both locked files. If both are lost, it rises as long as the wall clock does not go back.
     pub fn fence(&self) -> u64 {

@@ -49,8 +49,8 @@ pub struct Metadata {
     pub op_id: String,
 }
 
-/// Where the metadata of the lock file `lock_path` is: beside it, in `<name>.meta.json`. For a name that leaves no room for
-/// that, in `=<SHA-256 of the name>.meta.json`.
+/// Where the metadata of the lock file `lock_path` is: beside it, in `<name>.meta.json`. For a name that leaves no room
+/// for that, in `=<SHA-256 of the name>.meta.json`.
 ///
 /// ```
 /// assert_eq!(lockstead_flock::metadata_path("/run/x.lock").to_str(), Some("/run/x.lock.meta.json"));

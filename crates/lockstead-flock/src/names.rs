@@ -3,7 +3,8 @@
 //! Invariants:
 //! 1. Different names of locks give different files, also where a file system takes `A` and `a` for the same, or
 //!    normalises Unicode: only lower-case ASCII is written. (For long names this rests on SHA-256.)
-//! 2. The file of a lock is named `….lock` and begins with no dot; what belongs to it begins with a dot or ends in `.json`.
+//! 2. The file of a lock is named `….lock` and begins with no dot; what belongs to it begins with a dot or ends in
+//!    `.json`.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;

@@ -1,8 +1,8 @@
 //! A backup: what a cluster can be founded anew from.
 //!
-//! The file: magic (8), version (1), CRC-32 of all other bytes (4), cluster id (16), wall clock in milliseconds (8), index
-//! and term of the log entry that the label names (8 each), `built_at` (8), then in bincode the residue and the members.
-//! Numbers are little-endian.
+//! The file: magic (8), version (1), CRC-32 of all other bytes (4), cluster id (16), wall clock in milliseconds (8),
+//! index and term of the log entry that the label names (8 each), `built_at` (8), then in bincode the residue and the
+//! members. Numbers are little-endian.
 //!
 //! Invariant: what it holds of the table is a residue; no hold, token, owner or name of a lock has a place in it.
 

@@ -16,7 +16,8 @@ const SAY_AGAIN: Duration = Duration::from_secs(10);
 pub(crate) struct Complaints(BTreeMap<NodeId, (RefusedWhy, Instant)>);
 
 impl Complaints {
-    /// Whether this refusal is worth a line: it has another reason than the last line of this peer, or that was long ago.
+    /// Whether this refusal is worth a line: it has another reason than the last line of this peer, or that was long
+    /// ago.
     pub(crate) fn is_news(&mut self, by: NodeId, why: RefusedWhy, now: Instant) -> bool {
         let was_said = |(last, at): &(RefusedWhy, Instant)| *last == why && now.duration_since(*at) < SAY_AGAIN;
         let is_news = !self.0.get(&by).is_some_and(was_said);

@@ -1,17 +1,18 @@
 //! A new lineage: how a cluster goes on from what another, or its own past, left behind.
 //!
 //! Why its fences lie above all that were ever issued, those included that nobody is left to tell of:
-//! - The highest fence known never falls, so whatever is in the backup, or in the survivor's log, is passed in any case.
-//! - What was granted since the backup, or on the lost nodes only, the wall clock has to cover. Fences begin at 0, or in a
-//!   later lineage at the wall clock of its beginning in microseconds, and each grant adds one. No cluster grants a million
-//!   a second, so at any time its fences lie below the wall clock in microseconds, as long as that does not run behind
-//!   the one of its beginning.
+//! - The highest fence known never falls, so whatever is in the backup, or in the survivor's log, is passed in any
+//!   case.
+//! - What was granted since the backup, or on the lost nodes only, the wall clock has to cover. Fences begin at 0, or
+//!   in a later lineage at the wall clock of its beginning in microseconds, and each grant adds one. No cluster grants
+//!   a million a second, so at any time its fences lie below the wall clock in microseconds, as long as that does not
+//!   run behind the one of its beginning.
 //! - A clock set back is no such clock. It shows if it is behind the time of the backup; behind the last writing on the
-//!   survivor, or a hold on it; or behind the highest fence known, which is that of the lineage's beginning or above. It is
-//!   refused then.
-//! - A clock set back to a moment after all of these still covers what was lost, but for grants at more than a million a
-//!   second since the lineage began. A floor is the operator's own word, and the only way if an earlier floor, or a clock
-//!   that was ahead, has lifted the fences above the wall clock.
+//!   survivor, or a hold on it; or behind the highest fence known, which is that of the lineage's beginning or above.
+//!   It is refused then.
+//! - A clock set back to a moment after all of these still covers what was lost, but for grants at more than a million
+//!   a second since the lineage began. A floor is the operator's own word, and the only way if an earlier floor, or a
+//!   clock that was ahead, has lifted the fences above the wall clock.
 
 use lockstead_core::{ClusterId, Fence, FencesUsedUp, HoldOff, Residue, WallTime};
 
@@ -20,8 +21,8 @@ use lockstead_core::{ClusterId, Fence, FencesUsedUp, HoldOff, Residue, WallTime}
 pub struct NewLineage {
     /// For how long nothing is granted.
     pub hold_off: HoldOff,
-    /// Fences lie above this, whatever else is known; with it the wall clock need not be right. At least the highest fence
-    /// ever issued.
+    /// Fences lie above this, whatever else is known; with it the wall clock need not be right. At least the highest
+    /// fence ever issued.
     pub fence_floor: Option<Fence>,
 }
 

@@ -1,7 +1,7 @@
 //! How long an office waits for more requests before it decides: larger batches make each sync worth more.
 //!
-//! Clients that were just answered tend to come back at once and together. So a drain waits for about as many requests as
-//! the last one answered, for half a millisecond at most (rounded up by the timer), and not at all for a while after
+//! Clients that were just answered tend to come back at once and together. So a drain waits for about as many requests
+//! as the last one answered, for half a millisecond at most (rounded up by the timer), and not at all for a while after
 //! it waited in vain. A client alone never waits.
 
 use std::time::Duration;

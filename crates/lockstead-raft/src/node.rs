@@ -245,8 +245,8 @@ impl<P: Platform> Node<P> {
         self.knows_members() && (!self.identity.is_joining() || self.is_committed_voter())
     }
 
-    /// What its log says of this node, its identity says from then on: once it holds a membership, an empty log is damage;
-    /// once this node votes, as was committed, it has joined.
+    /// What its log says of this node, its identity says from then on: once it holds a membership, an empty log is
+    /// damage; once this node votes, as was committed, it has joined.
     async fn note_membership(&self) {
         let mut metrics = self.raft.server_metrics();
         while !self.knows_members() {
@@ -296,8 +296,8 @@ impl<P: Platform> Node<P> {
 
     /// Founds a cluster of this node alone.
     ///
-    /// The cluster id goes to disk first. A node that is killed between the two steps comes back uninitialised, asks its
-    /// join addresses once more, and goes on with the same id.
+    /// The cluster id goes to disk first. A node that is killed between the two steps comes back uninitialised, asks
+    /// its join addresses once more, and goes on with the same id.
     pub(crate) async fn bootstrap(&self) -> Result<(), BootstrapError> {
         if self.knows_members() {
             return Err(BootstrapError("it belongs to a cluster already".to_owned()));

@@ -4,8 +4,8 @@
 //! 1. An office serves one term. The next one starts in a higher term, after this one's task has ended.
 //! 2. One batch is in flight. The next is decided after it was applied or surely refused.
 //! 3. Within its term a batch is never given up: the office waits for openraft's answer as long as the term lasts.
-//! 4. Every answer leaves after its drain's batch was applied or, without a batch, after a quorum round of this very term
-//!    that was asked for after the decision.
+//! 4. Every answer leaves after its drain's batch was applied or, without a batch, after a quorum round of this very
+//!    term that was asked for after the decision.
 //!
 //! Sources: Ongaro, "Consensus: Bridging Theory and Practice" (2014), 6.4 for the quorum round (`ReadIndex`).
 
@@ -270,7 +270,8 @@ impl<P: Platform> Office<P> {
         match note {
             Note::Withdrawn(number) => {
                 self.arbiter.cancel(number);
-                // A request whose batch is in flight is not the arbiter's to cancel; its ticket hears of the dead caller.
+                // A request whose batch is in flight is not the arbiter's to cancel; its ticket hears of the dead
+                // caller.
                 self.tickets.remove(&number);
             }
             Note::GiveBack(give_back) => self.submit_give_back(give_back),

@@ -1,7 +1,7 @@
 //! Faults planted on purpose, so that the tests that look for faults can show that they find real ones.
 //!
-//! `LOCKSTEAD_PLANT` names one of them; only builds with debug assertions read it. Each is a mistake that a change could
-//! make: one place goes wrong, and everything else is as it should be.
+//! `LOCKSTEAD_PLANT` names one of them; only builds with debug assertions read it. Each is a mistake that a change
+//! could make: one place goes wrong, and everything else is as it should be.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, OnceLock, PoisonError};

@@ -1,7 +1,8 @@
 //! What a node takes from the machine it runs on: clocks, randomness, its log and its network.
 //!
-//! Everything that decides is generic over [`Platform`], so that a simulator can run the same code on clocks and links of
-//! its own; tokio's paused clock stands in for the async runtime there. Nobody outside this crate sees the parameter.
+//! Everything that decides is generic over [`Platform`], so that a simulator can run the same code on clocks and links
+//! of its own; tokio's paused clock stands in for the async runtime there. Nobody outside this crate sees the
+//! parameter.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -1,7 +1,8 @@
 //! Whether requests that come to this node are decided.
 //!
-//! A follower may hear a leader that no quorum follows, and one that it cannot reach itself. So each node asks for a read
-//! now and then, on the way that its clients' requests take. A leader with an open office need not: its quorum answers tell.
+//! A follower may hear a leader that no quorum follows, and one that it cannot reach itself. So each node asks for a
+//! read now and then, on the way that its clients' requests take. A leader with an open office need not: its quorum
+//! answers tell.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;

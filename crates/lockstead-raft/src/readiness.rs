@@ -31,8 +31,8 @@ impl<P: Platform> Node<P> {
         self.leader().filter(|_| self.reach.is_proven(age_max)).map(|_| ()).ok_or(NotReady::NoLeader)
     }
 
-    /// A leader that no quorum answers is none, and so is one that calls no more: a node that is cut off goes on believing
-    /// in itself, or in the one that it heard last.
+    /// A leader that no quorum answers is none, and so is one that calls no more: a node that is cut off goes on
+    /// believing in itself, or in the one that it heard last.
     pub(crate) fn is_followed(&self, leader: NodeId) -> bool {
         let age_max = self.election_max() * 2;
         if leader != self.identity.node_id() {

@@ -1,12 +1,12 @@
 //! Recovery: the one survivor of a lost majority becomes a cluster of its own, offline.
 //!
 //! Invariants
-//! 1. Nothing of the old lineage is changed. The new one is written beside it, and `identity.json` then names it, by one
-//!    rename: a process that is killed before that leaves the old lineage, after it the new one.
+//! 1. Nothing of the old lineage is changed. The new one is written beside it, and `identity.json` then names it, by
+//!    one rename: a process that is killed before that leaves the old lineage, after it the new one.
 //! 2. Everything in the survivor's log counts, also what it did not know to be committed: an acknowledged grant may be
 //!    among it, and its fence must not be granted again.
-//! 3. No hold goes on. Grants that only the lost nodes knew of are covered by the wall clock ([`crate::lineage`]) and the
-//!    hold-off.
+//! 3. No hold goes on. Grants that only the lost nodes knew of are covered by the wall clock ([`crate::lineage`]) and
+//!    the hold-off.
 //! 4. The wall clock is compared with the survivor's files before any of them is written, so that a second try with a
 //!    wrong clock is refused as the first was.
 
@@ -68,8 +68,8 @@ pub struct Recovered {
     pub left_behind: Vec<PathBuf>,
 }
 
-/// Makes the node in `data_dir`, a member of the cluster `confirmed`, the only member of a new cluster without any hold.
-/// The node must not run.
+/// Makes the node in `data_dir`, a member of the cluster `confirmed`, the only member of a new cluster without any
+/// hold. The node must not run.
 ///
 /// # Errors
 /// [`RecoverError`].

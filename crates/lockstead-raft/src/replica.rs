@@ -275,8 +275,8 @@ impl Replica {
         self.node.read_stale(lock)
     }
 
-    /// Has the leader log every live record once more, takes a snapshot here and purges the log behind it, in `time_max`
-    /// at most. Repeating it is harmless; dropping the future leaves what was begun going on.
+    /// Has the leader log every live record once more, takes a snapshot here and purges the log behind it, in
+    /// `time_max` at most. Repeating it is harmless; dropping the future leaves what was begun going on.
     ///
     /// # Errors
     /// [`SnapshotError`].

@@ -49,8 +49,8 @@ impl<P: Platform> Node<P> {
 
     /// Founds a cluster of this node alone that goes on from a backup.
     ///
-    /// The cluster id goes to disk first, with the backup that it comes from. A node that is killed between the two steps
-    /// comes back uninitialised and goes on with the same id, if it is given the same backup.
+    /// The cluster id goes to disk first, with the backup that it comes from. A node that is killed between the two
+    /// steps comes back uninitialised and goes on with the same id, if it is given the same backup.
     pub(crate) async fn restore(&self, backup: &Backup, lineage: NewLineage) -> Result<Begun, RestoreError> {
         let failed = |why: &dyn std::fmt::Display| BootstrapError(why.to_string());
         if self.knows_members() {

@@ -8,8 +8,8 @@
 //!    start, nor while one refuses it. A sole voter has nobody to ask.
 //! 2. Nor while a voter reaches this node elsewhere: it was moved, and has to be started there.
 //! 3. A refusal by one voter makes a node abstain; only more than half of the others make it end: one of them may be
-//!    mistaken. A sole voter ends when a member calls that it does not know. And whoever says that this node was removed
-//!    has applied that, and what was applied was committed.
+//!    mistaken. A sole voter ends when a member calls that it does not know. And whoever says that this node was
+//!    removed has applied that, and what was applied was committed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -275,7 +275,8 @@ impl Watchman {
         hears_nobody || self.is_named_elsewhere() || self.standing.words().judge(&ids(others)) != Judgement::Accepted
     }
 
-    /// This node's own membership may be older than its start: what it says of the addresses is a reason to ask, no more.
+    /// This node's own membership may be older than its start: what it says of the addresses is a reason to ask, no
+    /// more.
     fn is_named_elsewhere(&self) -> bool {
         let known = member(&self.raft, self.standing.0.node_id);
         known.is_some_and(|known| (&known.peer, &known.api) != (&self.own.peer, &self.own.api))

@@ -4,8 +4,8 @@
 //! 1. A request is in one of three states: queued, logged (a record of its own was proposed), withdrawn. Only
 //!    queued → logged and queued → withdrawn exist, each by one atomic step, so a request that its caller gave up is
 //!    never proposed afterwards, and a caller never hears "nothing was changed" of a request that was.
-//! 2. A fresh grant whose caller is gone is given back by exactly one of the two ends: by the office if the answer could
-//!    not be handed over, by the caller's end if it was handed over and never taken.
+//! 2. A fresh grant whose caller is gone is given back by exactly one of the two ends: by the office if the answer
+//!    could not be handed over, by the caller's end if it was handed over and never taken.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};

@@ -1,5 +1,5 @@
-//! What `/readyz` and `/v1/admin/cluster` show, as gauges. Each scrape asks the node afresh, which never blocks and costs no
-//! log entry; so a member that was removed has no series any more.
+//! What `/readyz` and `/v1/admin/cluster` show, as gauges. Each scrape asks the node afresh, which never blocks and
+//! costs no log entry; so a member that was removed has no series any more.
 
 use std::fmt;
 use std::time::Duration;

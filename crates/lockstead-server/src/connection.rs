@@ -1,8 +1,8 @@
 //! One connection, driven under its timeouts.
 //!
-//! hyper's own timeout for heads also runs while a connection is idle, so it cannot tell a slow head (10 s) from an idle
-//! connection (75 s). Here both come from what the connection was seen to do last, and one timer, which is set anew only
-//! when it fires or a deadline comes nearer: a request that arrives whole touches no timer.
+//! hyper's own timeout for heads also runs while a connection is idle, so it cannot tell a slow head (10 s) from an
+//! idle connection (75 s). Here both come from what the connection was seen to do last, and one timer, which is set
+//! anew only when it fires or a deadline comes nearer: a request that arrives whole touches no timer.
 
 use std::convert::Infallible;
 use std::future::{Future, poll_fn};
@@ -158,8 +158,8 @@ impl AsyncWrite for Observed {
     }
 }
 
-/// Serves a connection to its end. `close` ends it once no request is in flight; `shutdown`, of which `close` is a child,
-/// gives the request in flight its grace period as well.
+/// Serves a connection to its end. `close` ends it once no request is in flight; `shutdown`, of which `close` is a
+/// child, gives the request in flight its grace period as well.
 pub(crate) async fn run<N: Node>(
     stream: TcpStream,
     service: HttpService<N>,
@@ -184,9 +184,10 @@ pub(crate) async fn run<N: Node>(
     }
 }
 
-/// hyper's timeout for heads is off (see above). `half_close` stays off: a client that closes while it waits is gone, and
-/// its request is dropped at once. `pipeline_flush` stays off: it holds back an answer while unread bytes are buffered, and
-/// hyper 1.12 then closes a connection whose body is broken or unwanted without having written the answer.
+/// hyper's timeout for heads is off (see above). `half_close` stays off: a client that closes while it waits is gone,
+/// and its request is dropped at once. `pipeline_flush` stays off: it holds back an answer while unread bytes are
+/// buffered, and hyper 1.12 then closes a connection whose body is broken or unwanted without having written the
+/// answer.
 fn http1_builder() -> http1::Builder {
     let mut builder = http1::Builder::new();
     builder.timer(TokioTimer::new()).header_read_timeout(None).half_close(false).max_buf_size(HEAD_BYTES_MAX);

@@ -21,8 +21,8 @@ use crate::service::{HttpService, Shared};
 const ACCEPT_BACKOFF: Duration = Duration::from_millis(50);
 
 /// Serves the HTTP interface of `node` on `listener` until `shutdown` is cancelled, then drains: nothing more is
-/// accepted, idle connections are closed, requests in flight may go on for [`ServerConfig::drain_grace`] and are answered
-/// `outcome_unknown` after it. Returns when every connection has ended, at most about a second after that.
+/// accepted, idle connections are closed, requests in flight may go on for [`ServerConfig::drain_grace`] and are
+/// answered `outcome_unknown` after it. Returns when every connection has ended, at most about a second after that.
 ///
 /// The listener may be bound to any address; this function does not ask whether the callers are trusted.
 ///

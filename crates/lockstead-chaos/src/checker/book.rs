@@ -7,7 +7,8 @@ use super::leaderless::Timing;
 use super::lock_calls::{decided_from_us, earliest_end_us, tokens};
 use crate::history::{Answer, Call, Drift, Lost, Op, Proof};
 
-/// How long after its deadline a request may still take effect: what was proposed in time may be committed a little later.
+/// How long after its deadline a request may still take effect: what was proposed in time may be committed a little
+/// later.
 const IN_FLIGHT_US: u64 = 1_000_000;
 /// Within this a waiter whose client has gone has lost its place.
 const FORGOTTEN_AFTER_US: u64 = 500_000;
@@ -140,8 +141,8 @@ impl HoldFacts<'_> {
         acknowledged.filter_map(|call| call.received_us).min()
     }
 
-    /// By the rule for clients: from the sending, less the margin; no longer than a release was sent, and than any shorter TTL that was
-    /// asked for allows.
+    /// By the rule for clients: from the sending, less the margin; no longer than a release was sent, and than any
+    /// shorter TTL that was asked for allows.
     pub(super) fn counted_until_us(&self, claim: &Call, drift: Drift) -> Option<u64> {
         let end_us = earliest_end_us(claim, drift)?;
         let (Answer::Granted { ttl_ms, .. } | Answer::Renewed { ttl_ms, .. }) = claim.answer else { return None };
@@ -177,8 +178,8 @@ pub(super) fn asked_ttl_ms(call: &Call) -> u64 {
     }
 }
 
-/// From when on the cluster knows that the client of an acquire has gone, so that it is not granted any more. None unless the client
-/// went away on purpose, and nothing was done meanwhile that may have hidden it.
+/// From when on the cluster knows that the client of an acquire has gone, so that it is not granted any more. None
+/// unless the client went away on purpose, and nothing was done meanwhile that may have hidden it.
 pub(super) fn forgotten_us(ask: &Call, timing: &Timing) -> Option<u64> {
     let Answer::Unknown { why: Lost::Abandoned { at_us } } = ask.answer else { return None };
     let by_us = at_us + FORGOTTEN_AFTER_US + timing.noise_us;

@@ -7,8 +7,8 @@ use std::hash::Hash;
 use super::report::{Kind, Violation};
 use crate::history::{Answer, Call, History, Op};
 
-/// A fence or a token of two locks: the cluster has one counter, so whoever sees a fence on two of them, in whatever answers, sees
-/// that it was granted twice.
+/// A fence or a token of two locks: the cluster has one counter, so whoever sees a fence on two of them, in whatever
+/// answers, sees that it was granted twice.
 pub(super) fn across_locks(history: &History) -> Vec<Violation> {
     let fences = |call| fences_of(call).iter().map(move |fence| (*fence, call));
     let tokens = |call| token_of(call).map(|token| (token, call));
@@ -39,8 +39,8 @@ fn token_of(call: &Call) -> Option<&str> {
     }
 }
 
-/// Grants with a fence below one that anybody had been told of before they were asked for, of whichever lock. Within a lock the
-/// search finds them; once for each lock is enough.
+/// Grants with a fence below one that anybody had been told of before they were asked for, of whichever lock. Within a
+/// lock the search finds them; once for each lock is enough.
 pub(super) fn fallen_across_locks<'a>(history: &'a History) -> Vec<Violation> {
     let told_by = |call: &'a Call| Some((call.received_us?, *fences_of(call).first()?, call));
     let mut told: Vec<(u64, u64, &Call)> = history.calls.iter().filter_map(told_by).collect();

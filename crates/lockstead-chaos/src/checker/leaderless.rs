@@ -34,8 +34,9 @@ impl Timing {
         }
     }
 
-    /// By how much a deadline that was set at `from_us` may be missed as seen at `to_us`: by the time without a leader, one tick
-    /// for each such time since a new office begins at the last time that was logged (one at least), 500 ms, and the noise.
+    /// By how much a deadline that was set at `from_us` may be missed as seen at `to_us`: by the time without a leader,
+    /// one tick for each such time since a new office begins at the last time that was logged (one at least), 500 ms,
+    /// and the noise.
     pub(super) fn allowance_us(&self, from_us: u64, to_us: u64) -> u64 {
         let (total_us, times) = self.without_leader(from_us, to_us);
         total_us + times.max(1) * self.tick_us + LATE_MS * 1_000 + self.noise_us

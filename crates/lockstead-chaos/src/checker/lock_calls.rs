@@ -118,8 +118,8 @@ pub(super) struct LockCalls {
 }
 
 impl LockCalls {
-    /// Reads the calls of one lock. Of a call for which `is_relaxed` holds, nothing is asserted: it is as if its answer were
-    /// unknown, so that fewer histories are rejected.
+    /// Reads the calls of one lock. Of a call for which `is_relaxed` holds, nothing is asserted: it is as if its answer
+    /// were unknown, so that fewer histories are rejected.
     pub(super) fn of(calls: &[&Call], drift: Drift, is_relaxed: impl Fn(usize) -> bool) -> Self {
         let tokens = tokens(calls);
         let mut reader = Reader { drift, tokens, owners: Labels::default(), requests: Labels::default() };

@@ -1,6 +1,7 @@
 //! Cuts a violation down: which answers are enough to make it one?
 //!
-//! An answer is taken away by treating it as unknown, which only ever allows more. So what is left is a violation by itself.
+//! An answer is taken away by treating it as unknown, which only ever allows more. So what is left is a violation by
+//! itself.
 
 use super::limits::Budget;
 use super::lock_calls::{Deed, Entry, LockCalls};

@@ -1,15 +1,17 @@
 //! Whether a history is one that a lock service may have.
 //!
 //! Three checks that know nothing of each other:
-//! 1. **Linearizability**, lock by lock: Wing & Gong's search with memoisation, as in Porcupine and Knossos, against a model of
-//!    one lock with a TTL. There is no event for an expiry: the model keeps the *earliest possible* end of a hold, and any later
-//!    answer may find the lock free or still held. What has an unknown outcome may take effect at any later time, or never.
-//! 2. **Lateness**: the *latest possible* end of a hold, waiters of a free lock, grants that reached nobody, and the deadline of
-//!    each request, by the rules that Lockstead promises.
+//! 1. **Linearizability**, lock by lock: Wing & Gong's search with memoisation, as in Porcupine and Knossos, against a
+//!    model of one lock with a TTL. There is no event for an expiry: the model keeps the *earliest possible* end of a
+//!    hold, and any later answer may find the lock free or still held. What has an unknown outcome may take effect at
+//!    any later time, or never.
+//! 2. **Lateness**: the *latest possible* end of a hold, waiters of a free lock, grants that reached nobody, and the
+//!    deadline of each request, by the rules that Lockstead promises.
 //! 3. **The register**: what the clients themselves counted on, and what a resource guarded by fences saw of it.
 //!
 //! Invariants:
-//! 1. A history of a correct service is never rejected: where two readings of an answer are possible, the milder counts.
+//! 1. A history of a correct service is never rejected: where two readings of an answer are possible, the milder
+//!    counts.
 //! 2. What could not be decided in the time given is reported as such, never as success.
 //! 3. The order of the records in a history does not matter.
 

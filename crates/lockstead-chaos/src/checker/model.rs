@@ -104,7 +104,8 @@ impl LockCalls {
         }
     }
 
-    /// Whether the hold has this TTL, or may have been given it by a call of unknown outcome. Of a grant unseen it is not known.
+    /// Whether the hold has this TTL, or may have been given it by a call of unknown outcome. Of a grant unseen it is
+    /// not known.
     fn may_have_ttl(&self, hold: &Hold, asked_us: u64) -> bool {
         let gives = |effect| matches!(effect, Effect::Shorten { ttl_us, .. } if ttl_us == asked_us);
         let in_doubt = || self.doubts.iter().any(|doubt| is_meant(hold, doubt.of) && gives(doubt.effect));

@@ -50,9 +50,9 @@ pub(super) fn bounds<'a>(book: &Book<'a>, fence: u64, facts: &HoldFacts<'a>, tim
     bounds
 }
 
-/// From an answer: what was left when it was written, counted from its receipt, and what a node that passed the call on took off:
-/// it counts the whole time of passing on, of which the hold may have had none. Never more than the TTL. Without an answer: the
-/// whole TTL, from the latest moment at which the call may have taken effect.
+/// From an answer: what was left when it was written, counted from its receipt, and what a node that passed the call on
+/// took off: it counts the whole time of passing on, of which the hold may have had none. Never more than the TTL.
+/// Without an answer: the whole TTL, from the latest moment at which the call may have taken effect.
 fn answered_end_us(call: &Call, timing: &Timing) -> u64 {
     match (&call.answer, call.received_us) {
         (
@@ -87,7 +87,8 @@ fn late(book: &Book<'_>, fence: u64, bounds: &[Bound<'_>], seen: &Evidence<'_>, 
     (seen.from_us > allowed_us).then(|| Violation::new(Kind::LateExpiry, book.lock, text, &calls))
 }
 
-/// A hold that no answer carried, at a time when all who had asked for one were gone: no place in the queue outlives its client.
+/// A hold that no answer carried, at a time when all who had asked for one were gone: no place in the queue outlives
+/// its client.
 fn granted_to_the_gone(book: &Book<'_>, fence: u64, facts: &HoldFacts<'_>, timing: &Timing) -> Option<Violation> {
     let is_carried = !facts.grants.is_empty() || !facts.renewals.is_empty();
     if is_carried || !book.askers(fence, timing).is_empty() {

@@ -23,7 +23,8 @@ pub enum Verdict {
     Ok,
     /// There is a violation.
     Violation,
-    /// Nothing was found, but not everything could be checked in the time given, or no call had an answer about its lock.
+    /// Nothing was found, but not everything could be checked in the time given, or no call had an answer about its
+    /// lock.
     Undecided,
 }
 
@@ -159,8 +160,8 @@ pub struct Violation {
     pub lock: String,
     /// What happened, for people.
     pub text: String,
-    /// The calls that show it, by the time they were sent. These alone, with everything else about the lock taken as unknown, are
-    /// already a violation, where the checker had the time to cut them down.
+    /// The calls that show it, by the time they were sent. These alone, with everything else about the lock taken as
+    /// unknown, are already a violation, where the checker had the time to cut them down.
     pub calls: Vec<Call>,
     /// The writes that show it.
     pub writes: Vec<Write>,

@@ -1,12 +1,14 @@
 //! Wing & Gong's search: is there an order of the calls that a single lock could have gone through?
 //!
-//! Depth first, each step puts one more call next. States that were reached before, with the same calls behind them, are not gone
-//! through again (Lowe, "Testing for linearizability"; Horn & Kroening, "Faster linearizability checking via P-compositionality").
-//! What is particular here:
-//! - An entry takes effect in a window of time, and a state knows how late it is at least, so that deadlines can be compared.
-//! - An answer that leaves the state as it is, is put next at once: any order that has it later can have it now as well.
-//! - Fences rise, so the next fence is known. An acquire with unknown outcome needs to be tried only for a fence that is shown,
-//!   and only when the next answers need it: a hold that nobody saw can only stand in the way.
+//! Depth first, each step puts one more call next. States that were reached before, with the same calls behind them,
+//! are not gone through again (Lowe, "Testing for linearizability"; Horn & Kroening, "Faster linearizability checking
+//! via P-compositionality"). What is particular here:
+//! - An entry takes effect in a window of time, and a state knows how late it is at least, so that deadlines can be
+//!   compared.
+//! - An answer that leaves the state as it is, is put next at once: any order that has it later can have it now as
+//!   well.
+//! - Fences rise, so the next fence is known. An acquire with unknown outcome needs to be tried only for a fence that
+//!   is shown, and only when the next answers need it: a hold that nobody saw can only stand in the way.
 
 use std::collections::HashSet;
 
@@ -152,7 +154,8 @@ impl Search<'_> {
         all
     }
 
-    /// The entries that may be next, and until when the next one must have taken effect: none may be after the end of another.
+    /// The entries that may be next, and until when the next one must have taken effect: none may be after the end of
+    /// another.
     fn window(&self, placed: &Placed, first: usize) -> (Vec<usize>, u64) {
         let mut window = Vec::new();
         let mut until_us = u64::MAX;

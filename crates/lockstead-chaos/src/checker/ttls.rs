@@ -1,4 +1,5 @@
-//! What answers say of the time that a hold has: the checks of ends believe them, so they are compared with what was asked for.
+//! What answers say of the time that a hold has: the checks of ends believe them, so they are compared with what was
+//! asked for.
 
 use std::collections::HashMap;
 
@@ -10,8 +11,8 @@ use crate::history::{Answer, Call, Drift, Op};
 /// How often a request id was used.
 type Uses<'a> = HashMap<&'a str, u64>;
 
-/// Of one lock: answers with more time left than the TTL, or with another TTL than the call asked for, or with less time left than
-/// one that began with the call can have.
+/// Of one lock: answers with more time left than the TTL, or with another TTL than the call asked for, or with less
+/// time left than one that began with the call can have.
 pub(super) fn check(lock: &str, calls: &[&Call], drift: Drift) -> Vec<Violation> {
     let mut uses = Uses::new();
     for request_id in calls.iter().filter_map(|call| request_of(call)) {
@@ -45,7 +46,8 @@ fn what_is_wrong(call: &Call, uses: &Uses<'_>, drift: Drift) -> Option<String> {
     (expires_in_ms < least_ms).then(too_short)
 }
 
-/// Whether the TTL in the answer is that of this very call: not that of an earlier try, and not that of another request of its owner.
+/// Whether the TTL in the answer is that of this very call: not that of an earlier try, and not that of another request
+/// of its owner.
 fn begins_the_ttl(call: &Call, uses: &Uses<'_>) -> bool {
     match &call.op {
         Op::Renew { .. } => true,

@@ -1,6 +1,7 @@
 //! Waiters of a lock that nobody can hold.
 //!
-//! Only idle locks are looked for. That waiters are served in the order of their arrival is not checked: arrivals are not known.
+//! Only idle locks are looked for. That waiters are served in the order of their arrival is not checked: arrivals are
+//! not known.
 
 use super::book::{Book, Evidence, asked_ttl_ms, forgotten_us, latest_effect_us};
 use super::leaderless::Timing;
@@ -82,8 +83,8 @@ fn busy(book: &Book<'_>, timing: &Timing) -> Vec<Busy> {
     held.chain(book.asks.iter().map(|ask| unseen(book, ask, timing))).collect()
 }
 
-/// The hold that an acquire of unknown outcome may have been granted. If the cluster knows that its client has gone, it gets none
-/// any more, and the one that it has is over as soon as another is seen.
+/// The hold that an acquire of unknown outcome may have been granted. If the cluster knows that its client has gone, it
+/// gets none any more, and the one that it has is over as soon as another is seen.
 fn unseen(book: &Book<'_>, ask: &Call, timing: &Timing) -> Busy {
     let by_ttl_us = latest_effect_us(ask, timing) + asked_ttl_ms(ask) * 1_000;
     let by_another_us = forgotten_us(ask, timing).and_then(|forgotten_us| {

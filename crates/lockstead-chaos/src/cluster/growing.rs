@@ -1,7 +1,8 @@
 //! Nodes that come and go while the cluster runs.
 //!
-//! A node learns the proxies of its links from its command. So that nodes which run already call a new one through a proxy,
-//! the addresses of some nodes to come are chosen ahead, and every node that is started knows its links to those too.
+//! A node learns the proxies of its links from its command. So that nodes which run already call a new one through a
+//! proxy, the addresses of some nodes to come are chosen ahead, and every node that is started knows its links to those
+//! too.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -57,8 +58,8 @@ impl Cluster {
         self.addresses[&id].peer
     }
 
-    /// A node under an id that none ever had, with an empty directory, started with these options on top of the usual ones.
-    /// Its id.
+    /// A node under an id that none ever had, with an empty directory, started with these options on top of the usual
+    /// ones. Its id.
     ///
     /// # Errors
     /// When it cannot be started, or when somebody else takes a port in the same moment.

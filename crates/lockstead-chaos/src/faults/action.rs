@@ -95,17 +95,7 @@ pub(super) fn action(kind: Kind, seed: u64, leader: Option<u64>, ids: &[u64]) ->
         Kind::Hiccup => (Action::Peers(among(ids, Disturbance::Mode(Mode::Stall))), "all peer links".to_owned()),
         Kind::CutLeader => (Action::Peers(around(leader, &followers, cut)), node(leader)),
         Kind::CutFollower => (Action::Peers(around(follower, &but(follower, ids), cut)), node(follower)),
-        Kind::CutOneWay => {
-            let (out, back, how) = if dice.chance(50) {
-                (Mode::StallAnswers, Mode::StallRequests, "hears nothing")
-            } else {
-                (Mode::StallRequests, Mode::StallAnswers, "is not heard")
-            };
-            let links = followers.iter().flat_map(|other| {
-                [(leader, *other, Disturbance::Mode(out)), (*other, leader, Disturbance::Mode(back))]
-            });
-            (Action::Peers(links.collect()), format!("{} {how}", node(leader)))
-        }
+        Kind::CutOneWay => cut_one_way(&mut dice, leader, &followers),
         Kind::CutPair => {
             let pair = if dice.chance(80) { [leader, follower] } else { two(&followers, leader) };
             (Action::Peers(among(&pair, cut)), format!("nodes {pair:?}"))
@@ -138,6 +128,19 @@ pub(super) fn action(kind: Kind, seed: u64, leader: Option<u64>, ids: &[u64]) ->
         }
         Kind::KillMidChange => (Action::Members(Change::Midway(midway(&mut dice, leader, follower))), node(leader)),
     }
+}
+
+/// A leader that hears nobody, or one that nobody hears.
+fn cut_one_way(dice: &mut Dice, leader: u64, followers: &[u64]) -> (Action, String) {
+    let (out, back, how) = if dice.chance(50) {
+        (Mode::StallAnswers, Mode::StallRequests, "hears nothing")
+    } else {
+        (Mode::StallRequests, Mode::StallAnswers, "is not heard")
+    };
+    let links = followers
+        .iter()
+        .flat_map(|other| [(leader, *other, Disturbance::Mode(out)), (*other, leader, Disturbance::Mode(back))]);
+    (Action::Peers(links.collect()), format!("{} {how}", node(leader)))
 }
 
 /// In which change the leader dies: more often in one that takes two steps.

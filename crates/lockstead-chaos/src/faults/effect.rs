@@ -11,7 +11,8 @@ const REPLACED_WITHIN_US: u64 = 8_000_000;
 const SEEN_WITHIN_US: u64 = 1_000_000;
 
 impl Struck {
-    /// Whether it did what its kind says: processes obeyed, bytes were held up, and leaders or quorums really were lost.
+    /// Whether it did what its kind says: processes obeyed, bytes were held up, and leaders or quorums really were
+    /// lost.
     pub fn took_effect(&self, offices: &[Office], leaderless: &[Leaderless]) -> bool {
         let deeds = self.deeds;
         self.processes_obeyed

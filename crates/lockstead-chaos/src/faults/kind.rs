@@ -53,8 +53,8 @@ pub enum Kind {
     ReplaceWiped,
     /// Leadership moves to a node that is named, or to any.
     Transfer,
-    /// The leader is killed while it adds, promotes or removes a node, or hands over; it is started again later, and the
-    /// change is asked for until it is granted.
+    /// The leader is killed while it adds, promotes or removes a node, or hands over; it is started again later, and
+    /// the change is asked for until it is granted.
     KillMidChange,
 }
 

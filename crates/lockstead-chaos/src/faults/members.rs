@@ -95,7 +95,8 @@ impl Call {
     }
 }
 
-/// Somebody who adds, removes and replaces nodes, by calls to any of them. The size stays within one of the planned one.
+/// Somebody who adds, removes and replaces nodes, by calls to any of them. The size stays within one of the planned
+/// one.
 pub(super) struct Operator<'a> {
     pub(super) cluster: &'a mut Cluster,
     pub(super) observer: &'a Observer,

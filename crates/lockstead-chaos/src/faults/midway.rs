@@ -35,8 +35,8 @@ enum Moment {
 }
 
 impl Operator<'_> {
-    /// Asks for a change, kills the leader before there is an answer, asks again until it is granted, and looks whether it
-    /// is there.
+    /// Asks for a change, kills the leader before there is an answer, asks again until it is granted, and looks whether
+    /// it is there.
     pub(super) fn lose_leader_midway(&mut self, change: Midway) -> io::Result<()> {
         let (planned, moment) = (self.cluster.planned(), self.moment_in(change));
         match change {
@@ -99,7 +99,8 @@ impl Operator<'_> {
         if granted { Ok(()) } else { self.insist(call).map(drop) }
     }
 
-    /// Sends a call and kills whoever leads at a moment before it is answered; whom. Nobody, if nobody was seen to lead.
+    /// Sends a call and kills whoever leads at a moment before it is answered; whom. Nobody, if nobody was seen to
+    /// lead.
     fn kill_leader_during(&mut self, call: &Call, moment: Moment) -> io::Result<Option<u64>> {
         let others = self.others(call.not_at);
         let asked = *self.dice.pick(&others);

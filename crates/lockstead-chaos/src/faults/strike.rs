@@ -72,8 +72,8 @@ pub struct Striker<'a> {
 }
 
 impl<'a> Striker<'a> {
-    /// One that counts moments from `origin`, and tells clients which nodes come and go. The nodes end with the thread that
-    /// has it.
+    /// One that counts moments from `origin`, and tells clients which nodes come and go. The nodes end with the thread
+    /// that has it.
     pub fn new(cluster: &'a mut Cluster, observer: &'a Observer, endpoints: &'a Endpoints, origin: Instant) -> Self {
         let (ongoing, done, broken) = (Vec::new(), Vec::new(), Vec::new());
         Self { cluster, observer, endpoints, origin, ongoing, done, broken }

@@ -106,8 +106,8 @@ fn record(line: &str, ids: &mut HashSet<u64>) -> serde_json::Result<Record> {
     Err(serde_json::Error::custom(wrong))
 }
 
-/// Writes a history while the run goes on. Whole lines are handed on at a time, so that what a run leaves that is killed can
-/// be read, but for its last moments.
+/// Writes a history while the run goes on. Whole lines are handed on at a time, so that what a run leaves that is
+/// killed can be read, but for its last moments.
 #[derive(Debug)]
 pub struct Writer<W: io::Write = File> {
     sink: BufWriter<W>,

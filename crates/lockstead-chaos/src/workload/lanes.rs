@@ -1,8 +1,8 @@
 //! Which clients meet at which lock, and for how long.
 //!
-//! The clients are divided into lanes of three. All clients of a lane contend for one lock at a time and change to a new
-//! name after a few seconds: so each name has a history that is short enough to be judged as a whole, and some have one
-//! that no fault disturbed. Whoever only looks belongs to no lane: it looks at the locks of all.
+//! The clients are divided into lanes of three. All clients of a lane contend for one lock at a time and change to a
+//! new name after a few seconds: so each name has a history that is short enough to be judged as a whole, and some have
+//! one that no fault disturbed. Whoever only looks belongs to no lane: it looks at the locks of all.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;

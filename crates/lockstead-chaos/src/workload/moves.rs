@@ -117,8 +117,8 @@ pub(super) fn one(client: &mut Client) {
     }
 }
 
-/// Looks at any lock through any node, also at one that its clients have just left. It does not wait for long: a node that
-/// is cut off takes its time.
+/// Looks at any lock through any node, also at one that its clients have just left. It does not wait for long: a node
+/// that is cut off takes its time.
 pub(super) fn watch(client: &mut Client) {
     let (ground, elapsed) = (Arc::clone(&client.ground), client.ground.origin.elapsed());
     let lane = Lane::any(&mut client.dice, ground.crowd.clients);
@@ -216,7 +216,8 @@ impl Waiting {
         Some(Self { ground, ask, conn, sent })
     }
 
-    /// Waits until then, or until an answer begins to come: it is to be read at once, so that it counts as received when it was.
+    /// Waits until then, or until an answer begins to come: it is to be read at once, so that it counts as received
+    /// when it was.
     fn pause_until(&self, until: Instant) {
         while !self.conn.has_bytes() && now() < until {
             pause_until(until.min(now() + LOOK_EVERY));

@@ -10,9 +10,9 @@ use crate::units::Fence;
 impl Deciding<'_> {
     /// Restates old records at the head of the batch: what a later request makes of one of them follows, and wins.
     ///
-    /// A hold past its deadline is dropped instead. That moves the label just as well, takes fewer bytes, and once only;
-    /// restated, it would be dropped by a sweep soon after all the same. One for whose lock somebody waits is left to the
-    /// requests and the sweep of this drain, since whoever gets the lock next is theirs to say.
+    /// A hold past its deadline is dropped instead. That moves the label just as well, takes fewer bytes, and once
+    /// only; restated, it would be dropped by a sweep soon after all the same. One for whose lock somebody waits is
+    /// left to the requests and the sweep of this drain, since whoever gets the lock next is theirs to say.
     pub(super) fn restate(&mut self, restating: Restating) {
         let table = self.view.table();
         let bytes_end = BATCH_HEADER_BYTES + restating.bytes_max.min(self.bytes_beside_a_request());

@@ -1,7 +1,7 @@
 //! Where the live holds lie, lock by lock, each lock under a small number that the orders of the table point with.
 //!
-//! Holds are nearly all that a node has in memory, and there may be a million of them. So the one hold that nearly every
-//! lock has lies in place, a name is kept once, and what a peak took is given back after it.
+//! Holds are nearly all that a node has in memory, and there may be a million of them. So the one hold that nearly
+//! every lock has lies in place, a name is kept once, and what a peak took is given back after it.
 //!
 //! Invariants:
 //! 1. A slot in use has at least one hold; `Several` has at least two.

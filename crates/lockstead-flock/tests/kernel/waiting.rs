@@ -1,4 +1,5 @@
-//! How long a wait takes. The lower bounds are exact; above, a noisy machine is allowed for, and what was seen is printed.
+//! How long a wait takes. The lower bounds are exact; above, a noisy machine is allowed for, and what was seen is
+//! printed.
 
 use std::sync::mpsc;
 use std::time::Duration;

@@ -3,8 +3,8 @@
 //! Invariants:
 //! 1. One process at a time uses a data directory.
 //! 2. `starts` is higher than at any start before, durably, before anybody hears of it.
-//! 3. Node id and incarnation never change; a cluster id, once known, changes only by a recovery, and the home of log and
-//!    snapshots with it, in one step.
+//! 3. Node id and incarnation never change; a cluster id, once known, changes only by a recovery, and the home of log
+//!    and snapshots with it, in one step.
 
 mod stored;
 

@@ -55,8 +55,8 @@ impl<P: Platform> Service<P> {
 
     /// Decides as a leader that a quorum follows, before and, unless `is_change`, afterwards.
     ///
-    /// What changed nothing rests on what this leader knows and on who answers it: one that was deposed meanwhile may be
-    /// wrong.
+    /// What changed nothing rests on what this leader knows and on who answers it: one that was deposed meanwhile may
+    /// be wrong.
     pub(super) async fn in_office<T>(
         &self,
         ends: Instant,

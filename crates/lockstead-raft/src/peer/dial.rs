@@ -15,7 +15,8 @@ use super::hello::{Advertised, Hello, HelloAnswer, NodeCard, PROTOCOL, Purpose, 
 use super::starts::{Acquaintance, SeenStarts};
 use crate::types::Member;
 
-/// What a connection and its hello may take at least. Where elections may take longer, they may as well: links are slow.
+/// What a connection and its hello may take at least. Where elections may take longer, they may as well: links are
+/// slow.
 const DIAL_TIME_MIN: Duration = Duration::from_millis(500);
 /// Whoever accepts a connection must be through with its probe within the time for a hello.
 const PROBE_TIME_MAX: Duration = Duration::from_secs(1);
@@ -99,8 +100,8 @@ impl fmt::Debug for Dialer {
 
 impl Dialer {
     /// `cluster` tells the lineage of this node at the moment; `routes` are addresses that go before those of the
-    /// membership; `on_word` is told what each member says of this node when it is dialed; `election_max` is the maximum
-    /// election timeout.
+    /// membership; `on_word` is told what each member says of this node when it is dialed; `election_max` is the
+    /// maximum election timeout.
     pub(crate) fn new(
         card: NodeCard,
         cluster: impl Fn() -> Option<ClusterId> + Send + Sync + 'static,

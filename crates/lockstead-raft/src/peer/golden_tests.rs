@@ -1,5 +1,5 @@
-//! The bytes of each frame are what a node of another version gets. A change of them is a new version of frames, or of the
-//! protocol.
+//! The bytes of each frame are what a node of another version gets. A change of them is a new version of frames, or of
+//! the protocol.
 
 use std::borrow::Cow;
 use std::fmt::Debug;

@@ -1,9 +1,9 @@
 //! Traffic between the nodes of a cluster: one port, three purposes.
 //!
-//! A connection is TCP with length-delimited frames ([`frame`]). It opens with a hello each way ([`hello`], [`starts`]),
-//! which checks who both ends are, and then serves one purpose to its end: Raft calls ([`network`], [`server`]),
-//! forwarded requests ([`link`], [`wire`], [`requests`]), one call to join ([`join`]), one about the membership
-//! ([`members`]) or one to restate ([`restate`]).
+//! A connection is TCP with length-delimited frames ([`frame`]). It opens with a hello each way ([`hello`],
+//! [`starts`]), which checks who both ends are, and then serves one purpose to its end: Raft calls ([`network`],
+//! [`server`]), forwarded requests ([`link`], [`wire`], [`requests`]), one call to join ([`join`]), one about the
+//! membership ([`members`]) or one to restate ([`restate`]).
 //!
 //! Invariants:
 //! 1. Nothing but the hello is read from or written to a node whose identity was not checked.
@@ -101,7 +101,8 @@ pub(crate) trait PeerService: Clone + Send + Sync + 'static {
     /// A node of this lineage has called that this node's membership does not name. Must not block.
     fn called_by_unknown(&self, node_id: NodeId);
 
-    /// A node of a lineage takes this empty node for one of its members, which had another data directory. Must not block.
+    /// A node of a lineage takes this empty node for one of its members, which had another data directory. Must not
+    /// block.
     fn called_as_member(&self, cluster: ClusterId, incarnation: Incarnation);
 
     /// Whether this very process answers where the membership says that the node is.

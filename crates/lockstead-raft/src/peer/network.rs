@@ -4,8 +4,9 @@
 //! vote; each opens its own connection when it is first used. A call takes the connection out and puts it back once its
 //! own answer has arrived: a call that fails or is dropped leaves none behind, so no later call can read its answer.
 //!
-//! openraft keeps a network for as long as its node leads, so where the target is reached is looked up at each call. What is
-//! connected elsewhere is left: a member that was moved is away until it is where it shall be, and counts as that.
+//! openraft keeps a network for as long as its node leads, so where the target is reached is looked up at each call.
+//! What is connected elsewhere is left: a member that was moved is away until it is where it shall be, and counts as
+//! that.
 
 use std::future::Future;
 use std::io;
@@ -116,8 +117,8 @@ impl PeerNetworkFactory {
         Self { dialer, look_up: Arc::default() }
     }
 
-    /// From now on the networks made and to be made dial whom `look_up` names; only the first call counts. Without it, or
-    /// for a node that it does not know, they dial whom they were made for.
+    /// From now on the networks made and to be made dial whom `look_up` names; only the first call counts. Without it,
+    /// or for a node that it does not know, they dial whom they were made for.
     pub(crate) fn look_members_up(&self, look_up: impl Fn(NodeId) -> Option<Member> + Send + Sync + 'static) {
         self.look_up.get_or_init(|| Box::new(look_up));
     }

@@ -4,8 +4,8 @@
 //! never syncs. Part 0 has the index as its key (8 bytes, big-endian), part n the index followed by n (2 bytes,
 //! big-endian), so that keys sort as the log does.
 //!
-//! A part: version (1), kind (1), index (8), term (8), part (2), parts (2), CRC-32 of all other bytes (4), body; numbers
-//! are little-endian. A fact: version (1), CRC-32 of all other bytes (4), bincode.
+//! A part: version (1), kind (1), index (8), term (8), part (2), parts (2), CRC-32 of all other bytes (4), body;
+//! numbers are little-endian. A fact: version (1), CRC-32 of all other bytes (4), bincode.
 
 use std::borrow::Cow;
 use std::sync::Arc;

@@ -1,8 +1,8 @@
 //! The first snapshot of a lineage that goes on from another's residue.
 //!
-//! A plain founder's log begins with the membership at index 0. Here this entry counts as purged, behind a snapshot that
-//! names it as its label and holds the residue: whoever joins gets the residue, since the log lacks what comes before
-//! index 1.
+//! A plain founder's log begins with the membership at index 0. Here this entry counts as purged, behind a snapshot
+//! that names it as its label and holds the residue: whoever joins gets the residue, since the log lacks what comes
+//! before index 1.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;

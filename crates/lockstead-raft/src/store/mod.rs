@@ -1,7 +1,8 @@
 //! What a node keeps on disk: the log in sled with a journal in front of it, snapshots in files.
 //!
 //! Invariants:
-//! 1. Nothing is reported durable before the journal's sync has returned ([`writer`]); sled follows behind ([`filler`]).
+//! 1. Nothing is reported durable before the journal's sync has returned ([`writer`]); sled follows behind
+//!    ([`filler`]).
 //! 2. A failed write, insert, flush or sync is final: it is reported once, and no sync follows it.
 //! 3. On disk the log is contiguous from `last_purged + 1`, or from 0 if nothing was purged.
 //! 4. A snapshot holds no lock, token or owner, only the residue ([`snapshot`]).
@@ -59,8 +60,8 @@ impl StoreMetrics {
     }
 }
 
-/// When a file, or any of the files below a directory, was last written, by the wall clock of this machine then. What is
-/// missing was never written.
+/// When a file, or any of the files below a directory, was last written, by the wall clock of this machine then. What
+/// is missing was never written.
 ///
 /// # Errors
 /// The system refuses to say.

@@ -1,7 +1,8 @@
 //! Opening what a node keeps of its log: sled, the journal in front of it, and each as the witness of the other.
 //!
-//! What the journal has and sled lacks is put into sled; then the log is read and checked whole, and its ends and the vote
-//! have to be what the two say. Sled behind what the journal saw synced, or a journal that lacks what sled has, is damage.
+//! What the journal has and sled lacks is put into sled; then the log is read and checked whole, and its ends and the
+//! vote have to be what the two say. Sled behind what the journal saw synced, or a journal that lacks what sled has, is
+//! damage.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

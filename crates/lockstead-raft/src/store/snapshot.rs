@@ -1,8 +1,8 @@
 //! Snapshots as files.
 //!
-//! `snapshots/<index>-<term>.snap` of the label's log id, 20 digits each: magic (7), version (1), cluster id (16, 0 until
-//! known), CRC-32 of all other bytes (4), bincode of openraft's meta, then the data as it travels between nodes: version
-//! (1), bincode of `built_at` and the residue. Numbers are little-endian.
+//! `snapshots/<index>-<term>.snap` of the label's log id, 20 digits each: magic (7), version (1), cluster id (16, 0
+//! until known), CRC-32 of all other bytes (4), bincode of openraft's meta, then the data as it travels between nodes:
+//! version (1), bincode of `built_at` and the residue. Numbers are little-endian.
 //!
 //! Invariant: what a snapshot holds is a residue; no hold, token or owner has a place in it.
 

@@ -168,7 +168,8 @@ impl Tail {
         self.committed
     }
 
-    /// How to read the entries from `start` up to and without `end` that the log has, `bytes_max` of them and at least one.
+    /// How to read the entries from `start` up to and without `end` that the log has, `bytes_max` of them and at least
+    /// one.
     pub(super) fn plan(&self, start: u64, end: u64, bytes_max: u64) -> ReadPlan {
         let start = start.max(self.first);
         let end = self.limit(start, end.min(self.next_index()).max(start), bytes_max);

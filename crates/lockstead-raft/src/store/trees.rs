@@ -1,10 +1,11 @@
 //! The log's place in sled: rolling trees of entries, and one tree of facts beside them.
 //!
-//! Tree `log-<first index, 16 hex digits>` holds the entries from its first index on, up to that of the next tree. It is
-//! full with [`TREE_ENTRIES`] entries or [`TREE_BYTES`], and the next entry begins another. A purge drops whole trees; what
-//! it leaves below `last_purged` in the first tree is never read.
+//! Tree `log-<first index, 16 hex digits>` holds the entries from its first index on, up to that of the next tree. It
+//! is full with [`TREE_ENTRIES`] entries or [`TREE_BYTES`], and the next entry begins another. A purge drops whole
+//! trees; what it leaves below `last_purged` in the first tree is never read.
 //!
-//! Invariant: no entry lies in two trees. A tree begins only at an index from which on the tree before it holds nothing.
+//! Invariant: no entry lies in two trees. A tree begins only at an index from which on the tree before it holds
+//! nothing.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -231,7 +232,8 @@ impl Trees {
         fact.map_err(|why| ScanError::Unreadable(why.map(|why| format!("{name}: {why}"))))
     }
 
-    /// The tree that an entry at `index` lies in, if it lies anywhere: its first index, the tree, and where the next begins.
+    /// The tree that an entry at `index` lies in, if it lies anywhere: its first index, the tree, and where the next
+    /// begins.
     fn tree_before(&self, index: u64) -> Option<(u64, Log, u64)> {
         let logs = self.lock();
         let (first, log) = logs.range(..=index).next_back()?;

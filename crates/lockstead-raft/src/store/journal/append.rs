@@ -41,8 +41,8 @@ impl Journal {
         Self { id, layout, medium, backlog, lasts, end, next: last + 1, mark, is_mark_synced, unsynced_before }
     }
 
-    /// Writes the records and makes them durable; gives the last group that they went to. Waits for sled if no segment is
-    /// free.
+    /// Writes the records and makes them durable; gives the last group that they went to. Waits for sled if no segment
+    /// is free.
     pub(in crate::store) fn write(&mut self, records: &Records) -> io::Result<u64> {
         let mut from = 0;
         while from < records.len() {

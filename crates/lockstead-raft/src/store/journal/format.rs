@@ -1,10 +1,10 @@
-//! How a segment's bytes lie. Numbers are little-endian; every CRC-32 begins with the journal's id, which nobody outside
-//! knows, so that no payload can look like a group.
+//! How a segment's bytes lie. Numbers are little-endian; every CRC-32 begins with the journal's id, which nobody
+//! outside knows, so that no payload can look like a group.
 //!
-//! Page 0 holds the header (magic 8, version 1, zeros 3, CRC 4, id 8, generation 8, first sequence 8, filled 8) and, in a
-//! sector of its own, the mark (magic 4, CRC 4, generation 8, durable 8, filled 8); the rest of it is zero. Groups follow,
-//! each beginning at a multiple of 8: magic 4, CRC 4, length of the body 4, version 1, zeros 3, generation 8, sequence 8,
-//! filled 8, body, zeros up to a multiple of 8. `filled` is the last sequence that sled had synced by then.
+//! Page 0 holds the header (magic 8, version 1, zeros 3, CRC 4, id 8, generation 8, first sequence 8, filled 8) and, in
+//! a sector of its own, the mark (magic 4, CRC 4, generation 8, durable 8, filled 8); the rest of it is zero. Groups
+//! follow, each beginning at a multiple of 8: magic 4, CRC 4, length of the body 4, version 1, zeros 3, generation 8,
+//! sequence 8, filled 8, body, zeros up to a multiple of 8. `filled` is the last sequence that sled had synced by then.
 
 use super::super::seal::{Seal, Why, newer};
 
@@ -131,8 +131,8 @@ pub(super) fn body_max(room: usize) -> usize {
     (room - room % ALIGNMENT).saturating_sub(GROUP_HEAD_BYTES)
 }
 
-/// The group at the beginning of these bytes, if a whole one of this generation is there. What is not whole may be torn,
-/// whatever its version says: a version with another layout tells by the segment's header.
+/// The group at the beginning of these bytes, if a whole one of this generation is there. What is not whole may be
+/// torn, whatever its version says: a version with another layout tells by the segment's header.
 pub(super) fn group_at(bytes: &[u8], header: Header) -> Option<Result<Group<'_>, Why>> {
     if bytes.len() < GROUP_HEAD_BYTES || bytes[..4] != GROUP_MAGIC || long(bytes, 16) != header.generation {
         return None;

@@ -1,23 +1,23 @@
-//! The write-ahead journal in front of sled: what makes entries, truncations, purges and votes durable, with one write and
-//! one sync for all that is queued.
+//! The write-ahead journal in front of sled: what makes entries, truncations, purges and votes durable, with one write
+//! and one sync for all that is queued.
 //!
-//! `journal/<n>.seg` are segments of one size, filled with zeros when made and used again and again: a write into blocks
-//! that were written before changes no metadata, so its sync is one write to the device. sled is filled behind the journal;
-//! a segment is used again once sled holds all of it, durably.
+//! `journal/<n>.seg` are segments of one size, filled with zeros when made and used again and again: a write into
+//! blocks that were written before changes no metadata, so its sync is one write to the device. sled is filled behind
+//! the journal; a segment is used again once sled holds all of it, durably.
 //!
 //! Invariants:
 //! 1. A group is written only after the one before it was synced. So whatever stands behind a group proves that it was
 //!    durable, and only the last group of a journal may be torn.
-//! 2. A segment is used again only when sled has synced every group in it. Its generation tells its groups from the older
-//!    bytes behind them.
+//! 2. A segment is used again only when sled has synced every group in it. Its generation tells its groups from the
+//!    older bytes behind them.
 //! 3. The journal is ahead of sled, always: sled gets only what was synced here.
-//! 4. A mark, written after a group's sync and apart from it, says how far the journal is durable. What is missing below it
-//!    was acknowledged and is damage; what is torn above it was not. For the first group of a segment the segment before it
-//!    gets a mark too: a first page that is lost takes header and mark with it.
+//! 4. A mark, written after a group's sync and apart from it, says how far the journal is durable. What is missing
+//!    below it was acknowledged and is damage; what is torn above it was not. For the first group of a segment the
+//!    segment before it gets a mark too: a first page that is lost takes header and mark with it.
 //!
-//! What a reader can tell: every damage to a group that another follows, that a mark or sled's checkpoint covers, or that
-//! lies in an earlier segment. A last group that the mark does not cover yet looks the same whether it was torn before its
-//! sync or damaged after it. The mark follows each group at once, and is synced with the next group or after
+//! What a reader can tell: every damage to a group that another follows, that a mark or sled's checkpoint covers, or
+//! that lies in an earlier segment. A last group that the mark does not cover yet looks the same whether it was torn
+//! before its sync or damaged after it. The mark follows each group at once, and is synced with the next group or after
 //! [`super::writer::QUIET`]; a killed process loses none, a power cut only that of the last group.
 
 mod append;

@@ -106,8 +106,8 @@ impl Reader {
         if body.is_empty() { Ok(()) } else { Err("a group ends within a record".into()) }
     }
 
-    /// An entry whose last parts are missing stands at the end, and was never acknowledged. Nobody reads past it: once the
-    /// log is open, sled's checkpoint covers what is left of it.
+    /// An entry whose last parts are missing stands at the end, and was never acknowledged. Nobody reads past it: once
+    /// the log is open, sled's checkpoint covers what is left of it.
     fn change(&mut self, kind: u8, payload: &[u8]) -> Result<Option<Change>, Why> {
         Ok(match kind {
             PART => self.assembler.push_part(payload)?.map(|entry| Change::Entry(codec::encode_entry(&entry))),

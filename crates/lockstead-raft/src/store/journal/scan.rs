@@ -29,8 +29,8 @@ struct Used {
     mark: Option<Mark>,
 }
 
-/// Reads what sled may lack, as its checkpoint says; without one, the journal must be new. Changes no byte, but writes what it
-/// read once more.
+/// Reads what sled may lack, as its checkpoint says; without one, the journal must be new. Changes no byte, but writes
+/// what it read once more.
 ///
 /// # Errors
 /// [`ScanError`].
@@ -170,8 +170,8 @@ impl<'a> Scanner<'a> {
         let bytes = read(self.files, slot, file, self.files.layout.segment_bytes)?;
         let at = self.groups(slot, header, &bytes)?;
         self.judge_end(segment, after, &bytes[at..])?;
-        // What was read may be in memory only: a killed process leaves there what it did not sync, and a failed sync what
-        // it could not write, which no later sync would try again. The next process must not build on either.
+        // What was read may be in memory only: a killed process leaves there what it did not sync, and a failed sync
+        // what it could not write, which no later sync would try again. The next process must not build on either.
         let file = &self.found.segments[slot];
         let again = file.write_all_at(&bytes[..at], 0).and_then(|()| file.sync_data());
         again.map_err(|error| ScanError::Io(self.files.path(slot), error))?;

@@ -45,8 +45,9 @@ impl Told {
     }
 }
 
-/// A medium that is watched: each step is told, or only those after a failure. The sync of the journal's mark, which comes
-/// when nothing else does, is told only after a failure, and writing the mark, which waits for nothing, is not told.
+/// A medium that is watched: each step is told, or only those after a failure. The sync of the journal's mark, which
+/// comes when nothing else does, is told only after a failure, and writing the mark, which waits for nothing, is not
+/// told.
 struct Watched<T> {
     inner: T,
     told: Option<Told>,
