@@ -4,14 +4,11 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use lockstead_core::{Fence, HoldOff, WallTime};
-use lockstead_raft::{Backup, NewLineage};
+use lockstead_raft::{Backup, NewLineage, has_node};
 
 use super::ServeOptions;
 use super::check::{named, whole};
 use crate::{backup, duration, lineage};
-
-/// What is there once a directory has been a node's.
-const IDENTITY: &str = "identity.json";
 
 /// A backup, and how to go on from it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,10 +55,6 @@ fn usable(file: &Path, lineage: NewLineage) -> Result<Backup, String> {
         Ok(_) => Ok(backup),
         Err(error) => Err(format!("{}: {}", named("restore"), lineage::refusal(&error))),
     }
-}
-
-fn has_node(data_dir: &Path) -> bool {
-    data_dir.join(IDENTITY).exists()
 }
 
 fn wall() -> WallTime {

@@ -45,14 +45,15 @@ fn a_node_that_was_restored_is_started_again_without_its_backup() {
     let backup = fs::read(&file).unwrap();
     run(&cluster.apis(), &["backup", "save", file.to_str().unwrap(), "--force"]).must_exit(0);
     let later = fs::read(&file).unwrap();
-    for contents in [None, Some(&b"no backup"[..]), Some(&later)] {
+    let ignored = |cluster: &mut Cluster| cluster.node(1).output().matches("LOCKSTEAD_RESTORE) is ignored").count();
+    for (contents, starts) in [(None, 1), (Some(&b"no backup"[..]), 2), (Some(&later), 3)] {
         cluster.kill_all();
         put(&file, contents);
         cluster.start_all();
         cluster.wait_until_ready();
         assert_eq!(cluster.api(1).cluster().unwrap().string("cluster_id"), id);
         insist(&cluster.apis(), secs(10), |api| api.renew("L", &token, 300_000)).must_be_ok();
-        assert!(cluster.node(1).output().contains("LOCKSTEAD_RESTORE) is ignored"), "{}", cluster.node(1).output());
+        assert_eq!(ignored(&mut cluster), starts, "{}", cluster.node(1).output());
     }
     cluster.kill_all();
 

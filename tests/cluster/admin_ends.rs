@@ -165,6 +165,30 @@ fn a_leader_that_was_stopped_refuses_nothing_on_what_it_knew() {
 }
 
 #[test]
+fn an_addition_of_a_node_that_is_removed_meanwhile_ends_at_once() {
+    let mut cluster = Cluster::start(3);
+    let leader = cluster.leader();
+    let api = cluster.api(leader);
+    let learner = cluster.start_standby();
+    let node = cluster.nodes().find(|node| node.id == learner).unwrap();
+    let body = json!({
+        "id": learner, "peer": node.peer_address(), "api": node.api_address.to_string(), "wait_ms": 20_000
+    });
+    insist(&[api], secs(20), |api| api.membership("POST", "/v1/admin/members", &body)).must_be_ok();
+    cluster.node(learner).freeze();
+    // Something to wait for.
+    insist(&[api], secs(10), |api| api.acquire(&json!({"name": "L"}))).must_be_ok();
+    let addition = ask(api, "POST", "/v1/admin/members".to_owned(), body);
+    // It has to wait by then; if it does not, the case is easier.
+    pause_until(now() + secs(1));
+    api.remove(learner).unwrap().must_be_ok();
+    let removed = now();
+    let answer = done(addition).unwrap();
+    assert!(answer.received.duration_since(removed) <= secs(1) + NOISE, "{answer:?}");
+    answer.must_be(409, "node_id_reused");
+}
+
+#[test]
 fn a_promotion_of_a_node_that_is_removed_meanwhile_ends_at_once() {
     let (cluster, leader, _, learner, promotion) = waiting_promotion(|leader, _| leader);
     cluster.api(leader).remove(learner).unwrap().must_be_ok();

@@ -228,6 +228,7 @@ fn a_moved_member_does_not_lead_where_nobody_finds_it() {
         }
         (now() > until).then_some(())
     });
+    assert_eq!(cluster.api(moved).reason_not_ready().as_deref(), Some("doubted"));
     cluster.node(moved).kill();
     cluster.restart_at(moved, api_there, peer);
     let renewal =

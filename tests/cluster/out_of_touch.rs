@@ -6,18 +6,13 @@ use crate::harness::cluster::{Cluster, Setup};
 use crate::harness::node::Node;
 use crate::harness::proxy::Mode;
 
-fn reason_not_ready(api: &Api) -> Option<String> {
-    let answer = api.call("GET", "/readyz", None, secs(2)).ok().filter(|answer| answer.status == 503)?;
-    answer.body["reason"].as_str().map(str::to_owned)
-}
-
 /// It says so, and goes on saying so.
 fn must_know_no_leader(api: &Api) {
     eventually("a node without a leader is not ready", secs(10), || {
-        (reason_not_ready(api).as_deref() == Some("no_leader")).then_some(())
+        (api.reason_not_ready().as_deref() == Some("no_leader")).then_some(())
     });
     for _ in 0..20 {
-        assert_eq!(reason_not_ready(api).as_deref(), Some("no_leader"));
+        assert_eq!(api.reason_not_ready().as_deref(), Some("no_leader"));
         let view = api.cluster().unwrap().must_be_ok();
         assert!(view.body["leader"].is_null(), "{view:?}");
         assert_eq!(api.metric("ready"), Some(0.0));
@@ -54,7 +49,7 @@ fn a_follower_of_a_leader_that_lost_its_majority_is_not_ready() {
     for id in [left, leader] {
         let api = cluster.api(id);
         eventually("neither of the two is ready", secs(10), || {
-            (reason_not_ready(&api).as_deref() == Some("no_leader")).then_some(())
+            (api.reason_not_ready().as_deref() == Some("no_leader")).then_some(())
         });
     }
     cluster.each(&gone, |node| node.thaw());
@@ -69,7 +64,7 @@ fn a_follower_that_hears_the_leader_and_cannot_reach_it_is_not_ready() {
     for mode in [Mode::Cut, Mode::StallRequests] {
         cluster.link(follower, leader).set(mode);
         eventually("its requests do not get through", secs(20), || {
-            (reason_not_ready(&api).as_deref() == Some("no_leader")).then_some(())
+            (api.reason_not_ready().as_deref() == Some("no_leader")).then_some(())
         });
         assert_eq!(api.metric("ready"), Some(0.0));
         cluster.link(follower, leader).set(Mode::Pass);

@@ -100,6 +100,12 @@ impl Api {
         self.patient_for(secs(1)).read("/readyz").is_ok_and(|answer| answer.status == 200)
     }
 
+    /// The reason of a 503; `None` if it is ready, or does not answer.
+    pub(crate) fn reason_not_ready(&self) -> Option<String> {
+        let answer = self.patient_for(secs(2)).read("/readyz").ok().filter(|answer| answer.status == 503)?;
+        answer.body["reason"].as_str().map(str::to_owned)
+    }
+
     /// The sum over all series of a metric, whatever its prefix; `None` if there is none or no answer.
     pub(crate) fn metric(&self, name: &str) -> Option<f64> {
         let page = self.read("/metrics").ok()?;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use lockstead_core::NodeId;
 
@@ -40,4 +41,11 @@ pub struct ReplicaConfig {
     /// The most bytes of log that are kept for held locks (64 MiB), or twice what the held locks take, if that is more;
     /// beyond it the leader logs the oldest ones once more. Raising it spares writes, and makes a restart read more.
     pub tail_bytes_max: u64,
+}
+
+impl ReplicaConfig {
+    /// The maximum election timeout.
+    pub(crate) fn election_max(&self) -> Duration {
+        Duration::from_millis(self.election_max_ms)
+    }
 }

@@ -41,6 +41,7 @@ mod view;
 
 pub use backup::{Backup, BackupError, BackupMember};
 pub use config::ReplicaConfig;
+pub use identity::has_node;
 pub use lineage::{Begun, LineageError, NewLineage};
 pub use members::{
     AddressKind, MemberChange, MemberError, MemberRefusal, MemberReply, MemberRequest, MembershipId, ToGo,

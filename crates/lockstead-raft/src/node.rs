@@ -68,7 +68,9 @@ impl Node<Host> {
         let identity = Arc::new(files.identity);
         let platform = Arc::new(Host);
         let card = card(&identity, platform.as_ref(), &files.log, &files.machine).await?;
-        let standing = Standing::new(identity.node_id(), stop_reason.clone());
+        let (peer, api) = (config.advertise_peer.clone(), config.advertise_api.clone());
+        let own = Member { peer, api, ..Member::default() };
+        let standing = Standing::new(identity.node_id(), own, stop_reason.clone());
         let dialer = dialer(&config, &identity, card, &standing);
         let network = PeerNetworkFactory::new(dialer.clone());
         let raft = start_raft::<Host>(&config, network.clone(), files.log.clone(), files.machine.clone()).await?;
@@ -102,7 +104,7 @@ impl Node<Host> {
             local_clock,
             limits: Limits { locks_max: config.locks_max, ..Limits::default() },
             tick_ms: config.tick_ms,
-            gap_max: Duration::from_millis(config.election_max_ms),
+            gap_max: config.election_max(),
             metrics: metrics.clone(),
             restating: restating.clone(),
         };
@@ -156,12 +158,11 @@ impl Node<Host> {
             raft: self.raft.clone(),
             machine: self.machine.clone(),
             dialer: self.dialer.clone(),
-            own: self.own_member(),
-            silence_max: self.election_max() * 2,
+            silence_max: self.config.election_max() * 2,
         };
         let stop = self.stopping.clone();
         self.tasks.spawn(async move { stop.run_until_cancelled(watchman.run()).await });
-        let asking = self.reach.clone().keep_asking(self.router.clone(), self.election_max() * 2);
+        let asking = self.reach.clone().keep_asking(self.router.clone(), self.config.election_max() * 2);
         let stop = self.stopping.clone();
         self.tasks.spawn(async move { stop.run_until_cancelled(asking).await });
         let finisher = finish_joint_changes(self.service());
@@ -195,7 +196,7 @@ impl<P: Platform> Node<P> {
                 bytes: config.snapshot_bytes,
                 age: Duration::from_millis(config.snapshot_age_ms),
             },
-            reach: Duration::from_millis(config.election_max_ms),
+            reach: config.election_max(),
             data_dir: config.data_dir.clone(),
             metrics: self.metrics.clone(),
         }
@@ -214,7 +215,7 @@ impl<P: Platform> Node<P> {
             dialer: self.dialer.clone(),
             standing: self.standing.clone(),
             router: self.router.clone(),
-            election_max: self.election_max(),
+            election_max: self.config.election_max(),
             changing: Arc::clone(&self.changing),
             tasks: self.tasks.clone(),
         }
@@ -226,9 +227,7 @@ impl<P: Platform> Node<P> {
         match member(&self.raft, me) {
             // It may have been moved while it was down: the others know.
             _ if self.raft.voter_ids().any(|id| id != me) => Ok(()),
-            Some(known)
-                if known.incarnation == own.incarnation && (&known.api, &known.peer) != (&own.api, &own.peer) =>
-            {
+            Some(known) if known.incarnation == own.incarnation && !known.is_where(&own) => {
                 Err(OpenError::Moved { known_api: known.api, known_peer: known.peer, api: own.api, peer: own.peer })
             }
             _ => Ok(()),
@@ -374,7 +373,7 @@ impl<P: Platform> Node<P> {
         let metrics = self.raft.metrics();
         let metrics = metrics.borrow_watched();
         let (replication, heard) = (metrics.replication.as_ref()?, metrics.heartbeat.as_ref()?);
-        let lately = Duration::from_millis(self.config.election_max_ms);
+        let lately = self.config.election_max();
         let answers = |id: &NodeId| heard.get(id).and_then(Option::as_ref).is_some_and(|at| at.elapsed() <= lately);
         let voters = metrics.membership_config.membership().voter_ids();
         voters

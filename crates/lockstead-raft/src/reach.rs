@@ -23,11 +23,8 @@ pub(crate) struct Reach(Arc<Mutex<Option<Instant>>>);
 impl Reach {
     /// Whether a request that was sent within this time was decided.
     pub(crate) fn is_proven(&self, within: Duration) -> bool {
-        self.last().is_some_and(|sent| sent.elapsed() <= within)
-    }
-
-    fn last(&self) -> Option<Instant> {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        let last = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        last.is_some_and(|sent| sent.elapsed() <= within)
     }
 
     fn prove(&self, sent: Instant) {
@@ -40,17 +37,11 @@ impl Reach {
         let read = Op::Get(Get { lock: LockKey::in_default(&name) });
         loop {
             let sent = Instant::now();
-            if router.has_office() {
+            if router.has_office() || router.submit(read.clone(), every).await.is_ok() {
                 self.prove(sent);
                 sleep(every).await;
-                continue;
-            }
-            match router.submit(read.clone(), every).await {
-                Ok(_) => {
-                    self.prove(sent);
-                    sleep(every).await;
-                }
-                Err(_) => sleep(ASK_AGAIN).await,
+            } else {
+                sleep(ASK_AGAIN).await;
             }
         }
     }

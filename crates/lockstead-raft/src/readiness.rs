@@ -1,7 +1,5 @@
 //! Whether a node is ready, and whom it takes for the leader.
 
-use std::time::Duration;
-
 use lockstead_core::NodeId;
 use openraft::async_runtime::WatchReceiver as _;
 
@@ -27,23 +25,19 @@ impl<P: Platform> Node<P> {
             return Err(NotReady::CatchingUp);
         }
         // Twice as long as between two questions, and as long again for a busy machine.
-        let age_max = self.election_max() * 6;
+        let age_max = self.config.election_max() * 6;
         self.leader().filter(|_| self.reach.is_proven(age_max)).map(|_| ()).ok_or(NotReady::NoLeader)
     }
 
     /// A leader that no quorum answers is none, and so is one that calls no more: a node that is cut off goes on
     /// believing in itself, or in the one that it heard last.
     pub(crate) fn is_followed(&self, leader: NodeId) -> bool {
-        let age_max = self.election_max() * 2;
+        let age_max = self.config.election_max() * 2;
         if leader != self.identity.node_id() {
             return self.standing.hears_leader(age_max);
         }
         let (quorum_age, sole_voter) = quorum(&self.raft);
         sole_voter || quorum_age.is_some_and(|age| age <= age_max)
-    }
-
-    pub(crate) fn election_max(&self) -> Duration {
-        Duration::from_millis(self.config.election_max_ms)
     }
 
     /// Who leads, as far as this node has heard of it lately.

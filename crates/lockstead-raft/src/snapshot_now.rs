@@ -106,7 +106,7 @@ impl<P: Platform> Node<P> {
     }
 
     async fn purge_to(&self, label: u64, ends: Instant) {
-        let reach = Duration::from_millis(self.config.election_max_ms);
+        let reach = self.config.election_max();
         let upto = purge_end(&self.log, &self.raft, label, label, self.config.snapshot_bytes, reach);
         let purged = async {
             while self.log.purged().is_none_or(|purged| purged.index() < upto) {

@@ -41,6 +41,8 @@ pub(crate) struct Standing(Arc<Shared>);
 
 struct Shared {
     node_id: NodeId,
+    /// Where this node is reached.
+    own: Member,
     words: Mutex<Words>,
     votes: AtomicBool,
     /// When this node began to listen.
@@ -107,9 +109,11 @@ impl Words {
 }
 
 impl Standing {
-    pub(crate) fn new(node_id: NodeId, stop_reason: watch::Sender<Option<StopReason>>) -> Self {
+    /// Of the node with this id that is reached where `own` says.
+    pub(crate) fn new(node_id: NodeId, own: Member, stop_reason: watch::Sender<Option<StopReason>>) -> Self {
         Self(Arc::new(Shared {
             node_id,
+            own,
             words: Mutex::default(),
             votes: AtomicBool::new(false),
             since: Instant::now(),
@@ -168,9 +172,9 @@ impl Standing {
     }
 
     /// A member says something of this node.
-    pub(crate) fn take_word(&self, by: NodeId, word: Word<'_>, own: &Member) {
+    pub(crate) fn take_word(&self, by: NodeId, word: Word<'_>) {
         match word {
-            Word::Welcome(known) => self.welcomed(by, known, own),
+            Word::Welcome(known) => self.welcomed(by, known),
             Word::Refused(RefusedWhy::Removed, text) => {
                 stop(&self.0.stop_reason, StopReason::Removed(format!("node {by} says: {text}")));
             }
@@ -197,12 +201,11 @@ impl Standing {
         self.0.news.notify_one();
     }
 
-    fn welcomed(&self, by: NodeId, known: Option<&Member>, own: &Member) {
+    fn welcomed(&self, by: NodeId, known: Option<&Member>) {
         let mut words = self.words();
         words.refused_by.remove(&by);
         words.accepted_by.insert(by);
-        let moved = |known: &&Member| (&known.peer, &known.api) != (&own.peer, &own.api);
-        match known.filter(moved) {
+        match known.filter(|known| !known.is_where(&self.0.own)) {
             Some(known) => drop(words.elsewhere.insert(by, known.clone())),
             None => drop(words.elsewhere.remove(&by)),
         }
@@ -227,8 +230,6 @@ pub(crate) struct Watchman {
     pub(crate) raft: Raft,
     pub(crate) machine: StateMachine,
     pub(crate) dialer: Dialer,
-    /// This node, where it is reached.
-    pub(crate) own: Member,
     /// A follower that hears no leader for so long asks whether it is still a member.
     pub(crate) silence_max: Duration,
 }
@@ -278,8 +279,8 @@ impl Watchman {
     /// This node's own membership may be older than its start: what it says of the addresses is a reason to ask, no
     /// more.
     fn is_named_elsewhere(&self) -> bool {
-        let known = member(&self.raft, self.standing.0.node_id);
-        known.is_some_and(|known| (&known.peer, &known.api) != (&self.own.peer, &self.own.api))
+        let Shared { node_id, own, .. } = &*self.standing.0;
+        member(&self.raft, *node_id).is_some_and(|known| !known.is_where(own))
     }
 
     /// Each answers in its own time; what they say comes to [`Standing::take_word`].

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use lockstead_core::NodeId;
 use openraft::async_runtime::WatchReceiver as _;
@@ -19,7 +18,7 @@ use crate::platform::Platform;
 use crate::replica::{OpenError, StopReason};
 use crate::standing::Standing;
 use crate::store::{LogStore, StateMachine, StoreMetrics};
-use crate::types::{Member, Raft, TypeConfig};
+use crate::types::{Raft, TypeConfig};
 
 /// A node's files, opened.
 pub(crate) struct Files {
@@ -95,16 +94,9 @@ fn split(value: u128) -> [u64; 2] {
 
 pub(crate) fn dialer(config: &ReplicaConfig, identity: &Arc<Identity>, card: NodeCard, standing: &Standing) -> Dialer {
     let (identity, standing) = (Arc::clone(identity), standing.clone());
-    let (peer, api) = (config.advertise_peer.clone(), config.advertise_api.clone());
-    let own = Member { peer, api, ..Member::default() };
-    let on_word = move |by: NodeId, word: Word<'_>| standing.take_word(by, word, &own);
-    Dialer::new(
-        card,
-        move || identity.cluster_id(),
-        config.peer_routes.clone(),
-        on_word,
-        Duration::from_millis(config.election_max_ms),
-    )
+    let on_word = move |by: NodeId, word: Word<'_>| standing.take_word(by, word);
+    let cluster = move || identity.cluster_id();
+    Dialer::new(card, cluster, config.peer_routes.clone(), on_word, config.election_max())
 }
 
 pub(crate) async fn start_raft<P: Platform>(

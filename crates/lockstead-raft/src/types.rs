@@ -24,6 +24,13 @@ pub struct Member {
     pub process: u64,
 }
 
+impl Member {
+    /// Whether both are reached at the same addresses.
+    pub(crate) fn is_where(&self, other: &Self) -> bool {
+        (&self.peer, &self.api) == (&other.peer, &other.api)
+    }
+}
+
 impl fmt::Display for Member {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", self.peer, self.incarnation)

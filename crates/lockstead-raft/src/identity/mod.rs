@@ -25,6 +25,12 @@ const LOG_DIR: &str = "log";
 const SNAPSHOT_DIR: &str = "snapshots";
 const HOME_PREFIX: &str = "lineage-";
 
+/// Whether a data directory has been a node's: one that has is never founded, restored or joined anew.
+#[must_use]
+pub fn has_node(data_dir: &Path) -> bool {
+    data_dir.join(FILE).exists()
+}
+
 /// The lineage of a node, shared: empty until the node has joined one.
 pub(crate) type ClusterCell = Arc<OnceLock<ClusterId>>;
 

@@ -100,7 +100,11 @@ impl<P: Platform> Service<P> {
         };
         let changed = self.in_turn(request, newcomer, ends).await?;
         let to_go = match request.change {
-            MemberChange::Add { id, .. } => term.hold(self.progress(id, wait_ends.min(ends))).await.ok().flatten(),
+            MemberChange::Add { id, .. } => {
+                let to_go = term.hold(self.progress(id, wait_ends.min(ends))).await.ok().flatten();
+                self.check_not_retired(id)?;
+                to_go
+            }
             _ => None,
         };
         Ok(self.reply(changed, to_go))

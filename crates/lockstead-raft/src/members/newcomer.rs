@@ -12,14 +12,12 @@ use crate::service::Service;
 use crate::types::Member;
 
 impl<P: Platform> Service<P> {
-    /// Who is to be taken in, as it says itself; `None` if it is a member already, or cannot become one.
+    /// Who is to be taken in, as it says itself; `None` if it is a member already.
     pub(super) async fn newcomer(&self, id: NodeId, peer: &str, api: &str, ends: Instant) -> Step<Option<Member>> {
         if let Some(known) = member(&self.raft, id) {
             return self.check_directory(id, &known).await.map(|()| None);
         }
-        if self.machine.with(|state| state.table.is_retired(id)) {
-            return Ok(None);
-        }
+        self.check_not_retired(id)?;
         loop {
             let why = match self.dialer.look_at(peer).await {
                 Ok(found) => match self.fits(&found, id, peer, api) {
@@ -40,7 +38,7 @@ impl<P: Platform> Service<P> {
         let Some(known) = member(&self.raft, id).filter(|known| known.peer != peer) else { return Ok(()) };
         match self.dialer.look_at(peer).await {
             Ok(found) if (found.node_id, found.incarnation()) != (id, known.incarnation) => {
-                let text = format!("node {} runs at {peer}, with another data directory than node {id}", found.node_id);
+                let text = format!("node {} with directory {} runs at {peer}", found.node_id, found.incarnation());
                 refuse(MemberRefusal::NodeUnreachable(text))
             }
             Ok(_) | Err(_) => Ok(()),

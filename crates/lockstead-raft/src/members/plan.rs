@@ -62,10 +62,7 @@ impl<P: Platform> Service<P> {
         newcomer: Option<Member>,
         voters: Voters,
     ) -> Step<Option<Plan>> {
-        if self.machine.with(|state| state.table.is_retired(id)) {
-            let text = format!("node {id} was removed from this cluster, and its id is never used again");
-            return refuse(MemberRefusal::NodeIdReused(text));
-        }
+        self.check_not_retired(id)?;
         self.check_addresses(id, addresses)?;
         match (member(&self.raft, id), newcomer) {
             (Some(known), _) if (&known.peer, &known.api) == addresses => Ok(None),
@@ -80,6 +77,15 @@ impl<P: Platform> Service<P> {
             // It was a member a moment ago.
             (None, None) => refuse(MemberRefusal::ChangeInProgress),
         }
+    }
+
+    /// It may be retired while it is waited for.
+    pub(super) fn check_not_retired(&self, id: NodeId) -> Step<()> {
+        if self.machine.with(|state| state.table.is_retired(id)) {
+            let text = format!("node {id} was removed from this cluster, and its id is never used again");
+            return refuse(MemberRefusal::NodeIdReused(text));
+        }
+        Ok(())
     }
 
     fn plan_move(&self, id: NodeId, addresses: (&String, &String), voters: Voters) -> Step<Option<Plan>> {

@@ -34,6 +34,15 @@ impl Node {
         Self { dir, log, machine }
     }
 
+    async fn with_two_snapshots() -> Self {
+        let mut node = Self::new();
+        for index in 0..2 {
+            node.commit(vec![blank(1, index)]).await;
+            node.snapshot().await.unwrap();
+        }
+        node
+    }
+
     fn restart(self) -> Self {
         let Self { dir, log, machine } = self;
         drop((log, machine));
@@ -296,11 +305,7 @@ async fn an_older_snapshot_does_for_a_damaged_one_as_long_as_the_log_behind_it_i
 
 #[tokio::test]
 async fn a_snapshot_of_a_newer_version_is_refused_though_an_older_one_is_there() {
-    let mut node = Node::new();
-    for index in 0..2 {
-        node.commit(vec![blank(1, index)]).await;
-        node.snapshot().await.unwrap();
-    }
+    let node = Node::with_two_snapshots().await;
     let path = node.newest_file();
     let mut same_layout = std::fs::read(&path).unwrap();
     same_layout[7] = 2;
@@ -325,11 +330,7 @@ async fn a_snapshot_whose_beginning_or_version_alone_is_damaged_is_damage() {
     let beginning = |bytes: &mut Vec<u8>| bytes[..12].fill(0xe5);
     let all = |bytes: &mut Vec<u8>| bytes.fill(0xe5);
     for damage in [&version as &dyn Fn(&mut Vec<u8>), &beginning, &all] {
-        let mut node = Node::new();
-        for index in 0..2 {
-            node.commit(vec![blank(1, index)]).await;
-            node.snapshot().await.unwrap();
-        }
+        let node = Node::with_two_snapshots().await;
         let path = node.newest_file();
         let mut bytes = std::fs::read(&path).unwrap();
         damage(&mut bytes);
