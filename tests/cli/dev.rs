@@ -5,12 +5,13 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
+use lockstead_chaos::cluster::turn::Turn;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::harness::api::Api;
 use crate::harness::clock::{eventually, secs};
-use crate::harness::cluster::Alone;
+use crate::harness::cluster::TURNS;
 use crate::harness::locker::insist;
 use crate::harness::node::LOCKSTEAD;
 use crate::harness::ports::free_address;
@@ -20,12 +21,13 @@ struct Dev {
     child: Child,
     port: u16,
     home: TempDir,
-    _alone: Alone,
+    _turn: Turn,
 }
 
 impl Dev {
     fn start(nodes: u16, more: &[&str]) -> Self {
-        let alone = Alone::wait_for();
+        // Its ports are a range, which nobody else keeps clear of.
+        let turn = Turn::alone(Path::new(TURNS)).unwrap();
         let home = TempDir::new().unwrap();
         fs::create_dir(home.path().join("tmp")).unwrap();
         let port = free_range(nodes);
@@ -34,7 +36,7 @@ impl Dev {
         command.args(["dev", "--nodes", &nodes.to_string(), "--port", &port.to_string()]).args(more);
         command.env("TMPDIR", home.path().join("tmp")).stdin(Stdio::null());
         command.stdout(output.try_clone().unwrap()).stderr(output);
-        let dev = Self { child: command.spawn().unwrap(), port, home, _alone: alone };
+        let dev = Self { child: command.spawn().unwrap(), port, home, _turn: turn };
         eventually("the commands to paste are shown", secs(40), || dev.output().contains("kill -9").then_some(()));
         dev
     }

@@ -28,7 +28,7 @@ const PASSING: &str = "passing-by";
 fn tidy(nodes: u64) -> Cluster {
     let (bytes, tail) = (SNAPSHOT_BYTES.to_string(), TAIL_BYTES.to_string());
     let args = ["--snapshot-entries", "500", "--snapshot-bytes", &bytes, "--tail-bytes-max", &tail];
-    Setup::of(nodes).with_args(&args).start()
+    Setup::of(nodes).alone().with_args(&args).start()
 }
 
 /// Takes and releases locks that nobody takes again; gives one of the tokens.
@@ -130,7 +130,7 @@ fn hold(api: Api, numbers: std::ops::Range<usize>) -> Vec<Held> {
 
 #[test]
 fn a_held_lock_weighs_little_and_a_node_that_holds_many_is_ready_soon() {
-    let mut cluster = Cluster::start(1);
+    let mut cluster = Setup::of(1).alone().start();
     let locks = scaled_len(12_000, 100_000);
     assert_eq!(weighed(0).len(), 24);
     let mut held = hold(cluster.api(1), 0..locks);

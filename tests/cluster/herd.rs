@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::harness::clock::{as_ms, ms, now, pause_until, secs};
-use crate::harness::cluster::Cluster;
+use crate::harness::cluster::Setup;
 use crate::harness::gather::{all, client};
 use crate::harness::history::History;
 use crate::harness::locker::{Held, take, waiting_body};
@@ -15,7 +15,7 @@ const HAND_OVER_P99_MAX: Duration = ms(100 + 200);
 
 #[test]
 fn a_herd_gets_the_lock_one_by_one_with_short_hand_overs() {
-    let cluster = Cluster::start(3);
+    let cluster = Setup::of(3).alone().start();
     let apis = cluster.apis();
     let first = take(&apis[0], "L", secs(120));
     let waiters = scaled_len(300, 5_000);
@@ -56,7 +56,7 @@ fn a_herd_gets_the_lock_one_by_one_with_short_hand_overs() {
 
 #[test]
 fn idle_waiters_cost_no_processor_time() {
-    let cluster = Cluster::start(3);
+    let cluster = Setup::of(3).alone().start();
     let apis = cluster.apis();
     take(&apis[0], "L", secs(120));
     let cpu_over = |length: Duration| {

@@ -99,7 +99,7 @@ fn what_is_no_such_path_method_or_media_type_is_said_so() {
 #[test]
 fn a_node_without_descriptors_does_not_spin_and_recovers_alone() {
     let limited = 2;
-    let cluster = Setup::of(3).with_descriptors(limited, 256).start();
+    let cluster = Setup::of(3).alone().with_descriptors(limited, 256).start();
     let api = cluster.api(limited);
     let leader = cluster.leader();
     let term = cluster.api(leader).cluster().unwrap().number("term");
@@ -125,7 +125,7 @@ fn a_node_without_descriptors_does_not_spin_and_recovers_alone() {
 
 #[test]
 fn more_connections_than_there_is_room_for_are_served_in_turn() {
-    let cluster = Setup::of(1).with_descriptors(1, 256).start();
+    let cluster = Setup::of(1).alone().with_descriptors(1, 256).start();
     let api = cluster.api(1);
     let _idle: Vec<Conn> = (0..400).filter_map(|_| Conn::open(api.address).ok()).collect();
     let begin = now();

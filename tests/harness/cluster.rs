@@ -1,12 +1,14 @@
-//! A cluster of real processes. One at a time on this machine.
+//! A cluster of real processes.
 
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use lockstead_chaos::cluster::proxy::Proxy;
-use lockstead_chaos::cluster::{self, Layout, Links, ProxiedLinks, alone};
+use lockstead_chaos::cluster::turn::Turn;
+use lockstead_chaos::cluster::{self, Layout, Links, ProxiedLinks};
 use rustix::process::Signal;
 use serde_json::json;
 use tempfile::TempDir;
@@ -20,65 +22,69 @@ use super::ports::free_address;
 const START_WITHIN: Duration = secs(30);
 const LOG_LINES_SHOWN: usize = 60;
 
-/// The machine's only cluster, as long as this lives.
-#[derive(Debug)]
-pub(crate) struct Alone {
-    _alone: alone::Alone,
-}
-
-impl Alone {
-    pub(crate) fn wait_for() -> Self {
-        let alone = alone::Alone::wait_for(Path::new(env!("CARGO_TARGET_TMPDIR")));
-        Self { _alone: alone.expect("a lock file") }
-    }
-}
+/// Where all take their turns.
+pub(crate) const TURNS: &str = env!("CARGO_TARGET_TMPDIR");
 
 /// How a cluster is to be.
 #[derive(Debug)]
-pub(crate) struct Setup(cluster::Setup);
+pub(crate) struct Setup {
+    shape: cluster::Setup,
+    turn: fn(&Path) -> io::Result<Turn>,
+}
 
 impl Setup {
     pub(crate) fn of(nodes: u64) -> Self {
-        Self(cluster::Setup::new(nodes, LOCKSTEAD.into(), PathBuf::new()))
+        Self { shape: cluster::Setup::new(nodes, LOCKSTEAD.into(), PathBuf::new()), turn: Turn::beside_others }
+    }
+
+    /// With no other cluster of a test beside it.
+    pub(crate) fn alone(self) -> Self {
+        Self { turn: Turn::alone, ..self }
     }
 
     /// With a proxy on each link from a node to its peer.
     pub(crate) fn with_proxied_peers(self) -> Self {
-        Self(cluster::Setup { peers: Links::Proxied, ..self.0 })
+        Self { shape: cluster::Setup { peers: Links::Proxied, ..self.shape }, ..self }
     }
 
     /// With a proxy on each link: from a node to its peer, and from clients to a node.
     pub(crate) fn through_proxies(self) -> Self {
-        Self(cluster::Setup { peers: Links::Proxied, clients: Links::Proxied, ..self.0 })
+        Self { shape: cluster::Setup { peers: Links::Proxied, clients: Links::Proxied, ..self.shape }, ..self }
     }
 
     /// With more options for each node.
     pub(crate) fn with_args(self, args: &[&str]) -> Self {
-        Self(cluster::Setup { args: args.iter().map(|arg| (*arg).to_owned()).collect(), ..self.0 })
+        Self {
+            shape: cluster::Setup { args: args.iter().map(|arg| (*arg).to_owned()).collect(), ..self.shape },
+            ..self
+        }
     }
 
     /// With more options for the first node.
     pub(crate) fn with_founder_args(self, args: &[&str]) -> Self {
-        Self(cluster::Setup { founder_args: args.iter().map(|arg| (*arg).to_owned()).collect(), ..self.0 })
+        Self {
+            shape: cluster::Setup { founder_args: args.iter().map(|arg| (*arg).to_owned()).collect(), ..self.shape },
+            ..self
+        }
     }
 
     /// With a bound on the files and sockets of one node.
     pub(crate) fn with_descriptors(self, id: u64, descriptors_max: u32) -> Self {
-        Self(cluster::Setup { descriptors_max: [(id, descriptors_max)].into(), ..self.0 })
+        Self { shape: cluster::Setup { descriptors_max: [(id, descriptors_max)].into(), ..self.shape }, ..self }
     }
 
     /// Starts the cluster and waits until every node is a voter that knows the leader.
     pub(crate) fn start(self) -> Cluster {
-        let alone = Alone::wait_for();
+        let turn = (self.turn)(Path::new(TURNS)).expect("a lock file");
         let home = TempDir::new().expect("a directory");
-        let Layout { nodes, links } = self.0.lay_out().expect("free ports");
+        let Layout { nodes, links } = self.shape.lay_out().expect("free ports");
         let started = nodes.into_iter().map(|(id, (api, launch))| {
             let mut node = Node::launched_by(id, api, home.path(), launch);
             node.start();
             (id, node)
         });
         let nodes = started.collect();
-        let cluster = Cluster { nodes, links, args: self.0.args, home, _alone: alone };
+        let cluster = Cluster { nodes, links, args: self.shape.args, home, _turn: turn };
         cluster.wait_until_ready();
         cluster
     }
@@ -92,7 +98,7 @@ pub(crate) struct Cluster {
     /// Further options of each node.
     pub(super) args: Vec<String>,
     pub(super) home: TempDir,
-    _alone: Alone,
+    _turn: Turn,
 }
 
 impl Cluster {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use lockstead_chaos::binary;
 use lockstead_chaos::clock::{now, secs};
-use lockstead_chaos::cluster::alone::Alone;
+use lockstead_chaos::cluster::turn::Turn;
 use lockstead_chaos::cluster::{Cluster, Setup};
 
 const CHAOS: &str = env!("CARGO_BIN_EXE_lockstead-chaos");
@@ -47,9 +47,9 @@ fn is_full_scale() -> bool {
     std::env::var("LOCKSTEAD_TEST_SCALE").is_ok_and(|scale| scale == "full")
 }
 
-fn alone() -> Alone {
+fn turn() -> Turn {
     binary::build().expect("lockstead can be built");
-    Alone::wait_for(Path::new(env!("CARGO_TARGET_TMPDIR"))).expect("a lock file")
+    Turn::beside_others(Path::new(env!("CARGO_TARGET_TMPDIR"))).expect("a lock file")
 }
 
 /// The exit code of a run, and what it said.
@@ -61,7 +61,7 @@ fn chaos(args: &[&str]) -> (Option<i32>, String) {
 
 #[test]
 fn three_seeds_of_30_s_end_without_a_violation() {
-    let _alone = alone();
+    let _turn = turn();
     for seed in ["1", "2", "3"] {
         let (code, said) = chaos(&["--nodes", "3", "--seconds", "30", "--seed", seed]);
         assert_eq!(code, Some(0), "seed {seed}: {said}");
@@ -70,7 +70,7 @@ fn three_seeds_of_30_s_end_without_a_violation() {
 
 #[test]
 fn a_run_on_a_cluster_that_runs_already_does_nothing_to_it() {
-    let _alone = alone();
+    let _turn = turn();
     let (binary, home) = (binary::build().expect("lockstead can be built"), tempfile::tempdir().expect("a directory"));
     let mut cluster = Setup::new(3, binary, home.path().to_owned()).start().expect("nodes that start");
     assert!(cluster.wait_until_ready(secs(60)));
@@ -86,7 +86,7 @@ fn a_run_on_a_cluster_that_runs_already_does_nothing_to_it() {
 
 #[test]
 fn members_that_come_and_go_under_load_cost_no_lock() {
-    let _alone = alone();
+    let _turn = turn();
     let kinds = "add-node,remove-node,replace-wiped,transfer,kill-leader";
     let (code, said) = chaos(&["--seconds", "30", "--seed", "4", "--faults", kinds]);
     assert_eq!(code, Some(0), "{said}");
@@ -97,7 +97,7 @@ fn members_that_come_and_go_under_load_cost_no_lock() {
 
 #[test]
 fn leaders_that_die_in_the_middle_of_changes_of_members_cost_no_lock() {
-    let _alone = alone();
+    let _turn = turn();
     let (code, said) = chaos(&["--seconds", "40", "--seed", "5", "--faults", "kill-mid-change"]);
     assert_eq!(code, Some(0), "{said}");
     let took_effect = said.lines().find(|line| line.trim_start().starts_with("kill-mid-change"));
@@ -124,7 +124,7 @@ fn must_be_found(plant: &Plant) {
 
 #[test]
 fn planted_mistakes_are_found() {
-    let _alone = alone();
+    let _turn = turn();
     QUICK.iter().for_each(must_be_found);
     if is_full_scale() {
         OTHERS.iter().for_each(must_be_found);

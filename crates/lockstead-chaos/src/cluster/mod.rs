@@ -1,10 +1,10 @@
 //! A cluster of real processes on loopback, with a proxy on each link that is to be disturbed.
 
-pub mod alone;
 mod growing;
 pub mod node;
 pub mod ports;
 pub mod proxy;
+pub mod turn;
 pub mod view;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -7,15 +7,17 @@ use std::sync::atomic::{AtomicU16, Ordering};
 /// node that is about to be started again, and no connect to a dead node can meet itself.
 const FIRST: u16 = 17_000;
 const LAST: u16 = 31_000;
-/// Where the search starts differs from process to process, so that two clusters seldom try the same ports.
-const STARTS: u32 = 7_000;
+/// How far apart processes begin their search that were started one after the other: what one gives out, no other gives
+/// out before a cluster had time to listen on it.
+const STRIDE: u32 = 256;
 
 static NEXT: AtomicU16 = AtomicU16::new(0);
 
-/// An address that nobody listens on. None is given out twice by one process, unless it takes 14,000; between processes
-/// that start clusters at the same moment, nothing but chance keeps them apart.
+/// An address that nobody listens on. None is given out twice by one process, unless it takes 14,000, nor by two that
+/// take up to 256 each, unless some 50 processes were started between them.
 pub fn free_address() -> SocketAddr {
-    let start = u16::try_from(std::process::id() % STARTS).unwrap_or_default();
+    let start = std::process::id().wrapping_mul(STRIDE) % u32::from(LAST - FIRST);
+    let start = u16::try_from(start).unwrap_or_default();
     loop {
         let offset = start.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % (LAST - FIRST);
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, FIRST + offset));
