@@ -1,10 +1,11 @@
 //! `lockstead dev`.
 
 use std::fs::{self, File};
-use std::net::TcpListener;
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
+use lockstead_chaos::cluster::ports::is_free;
 use lockstead_chaos::cluster::turn::Turn;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
@@ -74,7 +75,7 @@ fn free_range(nodes: u16) -> u16 {
     loop {
         let port = free_address().port();
         let ports = (port..port + nodes).chain(port + 100..port + 100 + nodes);
-        if ports.into_iter().all(|port| TcpListener::bind(("127.0.0.1", port)).is_ok()) {
+        if ports.into_iter().all(|port| is_free((Ipv4Addr::LOCALHOST, port).into())) {
             return port;
         }
     }

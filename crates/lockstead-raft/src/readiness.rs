@@ -21,6 +21,9 @@ impl<P: Platform> Node<P> {
         if let Some(doubt) = self.standing.doubt() {
             return Err(NotReady::Doubted(doubt));
         }
+        if !self.standing.votes() {
+            return Err(NotReady::Unproven);
+        }
         if !self.machine.with(Machine::is_complete) {
             return Err(NotReady::CatchingUp);
         }

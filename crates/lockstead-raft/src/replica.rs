@@ -150,6 +150,10 @@ pub enum NotReady {
     /// A voter takes it for another node, or for an older copy of itself.
     #[error("this node's identity is in doubt: {0}")]
     Doubted(String),
+    /// No voter has accepted its start yet, or not all were asked: it may be an older copy of itself, and votes for
+    /// nobody until it knows.
+    #[error("this node has still to hear from the other voters that it may vote")]
+    Unproven,
     /// It has not replayed enough of the log.
     #[error("this node is still catching up with the log")]
     CatchingUp,

@@ -27,7 +27,7 @@ pub(crate) async fn livez() -> Response {
     answer::ok(&Health { status: "live", reason: None, message: None })
 }
 
-/// `GET /readyz`: voter, caught up, knows a leader; else 503 with the first reason that applies.
+/// `GET /readyz`: a voter that votes, caught up, knows a leader; else 503 with the first reason that applies.
 pub(crate) async fn readyz<N: Node>(State(shared): State<Arc<Shared<N>>>) -> Response {
     match shared.node.readiness() {
         Ok(()) => answer::ok(&Health { status: "ready", reason: None, message: None }),
@@ -48,6 +48,7 @@ pub(crate) fn reason(not_ready: &NotReady) -> &'static str {
         NotReady::NotJoined => "not_joined",
         NotReady::NotVoter => "not_voter",
         NotReady::Doubted(_) => "doubted",
+        NotReady::Unproven => "unproven",
         NotReady::CatchingUp => "catching_up",
         NotReady::NoLeader => "no_leader",
     }

@@ -1,7 +1,10 @@
 //! Loopback ports for clusters.
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicU16, Ordering};
+
+use rustix::net::sockopt::set_socket_reuseaddr;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
 
 /// Below the range that Linux takes the ports of outgoing connections from: no client's socket can sit on the port of a
 /// node that is about to be started again, and no connect to a dead node can meet itself.
@@ -21,8 +24,20 @@ pub fn free_address() -> SocketAddr {
     loop {
         let offset = start.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % (LAST - FIRST);
         let address = SocketAddr::from((Ipv4Addr::LOCALHOST, FIRST + offset));
-        if TcpListener::bind(address).is_ok() {
+        if is_free(address) {
             return address;
         }
     }
+}
+
+/// Whether nobody listens on an address of IPv4.
+///
+/// The socket that tries it does not listen: a process that is forked meanwhile keeps it until it executes its program,
+/// and beside one that listens nobody else could.
+pub fn is_free(address: SocketAddr) -> bool {
+    let tried = socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None).and_then(|socket| {
+        set_socket_reuseaddr(&socket, true)?;
+        bind(&socket, &address)
+    });
+    tried.is_ok()
 }

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::time::{Instant, sleep};
 
-use super::links::Link;
+use super::links::{Gate, Link};
 use crate::{JoinAs, JoinError, Replica, ReplicaConfig, Reply, SubmitError};
 
 /// How long a test waits for something that takes a second on an idle machine.
@@ -193,7 +193,13 @@ impl Cluster {
     /// Cuts a node off from all others, or ends that.
     pub(super) fn isolate(&self, node_id: NodeId, isolated: bool) {
         let touching = self.links.iter().filter(|((from, to), _)| *from == node_id || *to == node_id);
-        touching.for_each(|(_, link)| link.set_open(!isolated));
+        let gate = if isolated { Gate::Closed } else { Gate::Open };
+        touching.for_each(|(_, link)| link.set(gate));
+    }
+
+    /// Lets one node hear nothing of what another calls it.
+    pub(super) fn silence(&self, from: NodeId, to: NodeId) {
+        self.links[&(from, to)].set(Gate::Silent);
     }
 
     pub(super) async fn submit(&self, node_id: NodeId, op: Op) -> Result<Reply, SubmitError> {

@@ -210,6 +210,20 @@ async fn a_leader_that_no_quorum_answers_is_not_ready() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_voter_is_ready_only_once_it_may_vote() {
+    let mut cluster = Cluster::start(3).await;
+    let leader = cluster.leader().await;
+    let others = cluster.others(leader);
+    let (restarted, unheard) = (others[0], others[1]);
+    // It asks all others whether it may vote, and this one lets it wait.
+    cluster.silence(restarted, unheard);
+    cluster.restart(restarted).await;
+    let node = cluster.node(restarted);
+    until("it is ready", || node.readiness().is_ok()).await;
+    assert!(node.node().standing.votes(), "whoever rolls the others now counts on its vote");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_in_flight_over_the_end_of_its_term_is_unknown_and_not_sent_elsewhere() {
     let cluster = Arc::new(Cluster::start(3).await);
     let old = cluster.leader().await;
