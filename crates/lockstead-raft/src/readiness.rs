@@ -21,15 +21,15 @@ impl<P: Platform> Node<P> {
         if let Some(doubt) = self.standing.doubt() {
             return Err(NotReady::Doubted(doubt));
         }
-        if !self.standing.votes() {
-            return Err(NotReady::Unproven);
-        }
         if !self.machine.with(Machine::is_complete) {
             return Err(NotReady::CatchingUp);
         }
         // Twice as long as between two questions, and as long again for a busy machine.
         let age_max = self.config.election_max() * 6;
-        self.leader().filter(|_| self.reach.is_proven(age_max)).map(|_| ()).ok_or(NotReady::NoLeader)
+        if self.leader().is_none() || !self.reach.is_proven(age_max) {
+            return Err(NotReady::NoLeader);
+        }
+        if self.standing.votes() { Ok(()) } else { Err(NotReady::Unproven) }
     }
 
     /// A leader that no quorum answers is none, and so is one that calls no more: a node that is cut off goes on

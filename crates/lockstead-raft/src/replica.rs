@@ -150,16 +150,15 @@ pub enum NotReady {
     /// A voter takes it for another node, or for an older copy of itself.
     #[error("this node's identity is in doubt: {0}")]
     Doubted(String),
-    /// No voter has accepted its start yet, or not all were asked: it may be an older copy of itself, and votes for
-    /// nobody until it knows.
-    #[error("this node has still to hear from the other voters that it may vote")]
-    Unproven,
     /// It has not replayed enough of the log.
     #[error("this node is still catching up with the log")]
     CatchingUp,
     /// It knows no leader.
     #[error("this node knows no leader")]
     NoLeader,
+    /// It was started, and another voter that it asks whether it may vote has neither answered nor been given up.
+    #[error("this node has still to hear from the other voters whether it may vote")]
+    Unproven,
 }
 
 /// Why a running node has to stop.

@@ -48,8 +48,8 @@ pub(crate) fn reason(not_ready: &NotReady) -> &'static str {
         NotReady::NotJoined => "not_joined",
         NotReady::NotVoter => "not_voter",
         NotReady::Doubted(_) => "doubted",
-        NotReady::Unproven => "unproven",
         NotReady::CatchingUp => "catching_up",
         NotReady::NoLeader => "no_leader",
+        NotReady::Unproven => "unproven",
     }
 }

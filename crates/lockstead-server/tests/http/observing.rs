@@ -22,9 +22,9 @@ async fn readyz_gives_the_reason() {
         (NotReady::NotJoined, "not_joined"),
         (NotReady::NotVoter, "not_voter"),
         (NotReady::Doubted("node 1 says: an older copy".to_owned()), "doubted"),
-        (NotReady::Unproven, "unproven"),
         (NotReady::CatchingUp, "catching_up"),
         (NotReady::NoLeader, "no_leader"),
+        (NotReady::Unproven, "unproven"),
     ] {
         let message = not_ready.to_string();
         server.node.known.lock().unwrap().readiness = Err(not_ready);
