@@ -125,14 +125,12 @@ impl Cluster {
 
     /// Stops a node and starts it again on its directory and at its address.
     pub(super) async fn restart(&mut self, node_id: NodeId) {
+        self.stop(node_id).await;
         let at = at(node_id);
-        let old = self.nodes[at].take().unwrap();
-        old.shutdown().await;
-        drop(old);
         let config = self.config(node_id, self.ports[at], &self.dirs[at]);
         let ends = Instant::now() + PATIENCE;
         loop {
-            // openraft's own tasks let go of the address and the directory a moment later.
+            // openraft's own tasks let go of the address a moment later.
             let opened = match TcpListener::bind(("127.0.0.1", self.ports[at])).await {
                 Ok(listener) => Replica::open(config.clone(), listener).await.map_err(|why| why.to_string()),
                 Err(why) => Err(why.to_string()),
@@ -145,11 +143,14 @@ impl Cluster {
         }
     }
 
-    /// Stops a node for good; gives its data directory.
+    /// Stops a node; gives its data directory.
     pub(super) async fn stop(&mut self, node_id: NodeId) -> PathBuf {
         let node = self.nodes[at(node_id)].take().unwrap();
         node.shutdown().await;
-        self.dirs[at(node_id)].path().join("data")
+        drop(node);
+        let dir = self.dirs[at(node_id)].path().join("data");
+        until("openraft's own tasks let go of the directory", || Replica::in_use(&dir).is_none()).await;
+        dir
     }
 
     pub(super) fn node(&self, node_id: NodeId) -> &Replica {
