@@ -76,7 +76,8 @@ pub(crate) struct ServeOptions {
     #[arg(long, env = "LOCKSTEAD_ALLOW_UNAUTHENTICATED", value_name = "BOOL", value_parser = BoolishValueParser::new(),
         num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     allow_unauthenticated: Option<bool>,
-    /// Milliseconds between heartbeats [default: 50]. More spares network, and needs longer election timeouts.
+    /// Milliseconds between heartbeats [default: a third of the lower bound of elections]. Has to be longer than
+    /// a round trip between any two nodes. More spares network, and needs longer election timeouts.
     #[arg(long, env = "LOCKSTEAD_HEARTBEAT_MS", value_name = "MS", allow_negative_numbers = true)]
     heartbeat_ms: Option<i64>,
     /// Lower bound of the election timeout in milliseconds [default: 150]. More tolerates slower disks and networks,

@@ -102,9 +102,11 @@ fn two_addresses(node: &NodeConfig) -> Result<(), String> {
 }
 
 fn timing(options: &ServeOptions) -> Result<Timing, String> {
+    let election_min_ms = options.election_min_ms.unwrap_or(150);
+    let heartbeat_ms = options.heartbeat_ms.unwrap_or((election_min_ms / 3).clamp(5, 10_000));
     let timing = Timing {
-        heartbeat_ms: whole("heartbeat_ms", options.heartbeat_ms.unwrap_or(50), 5..=10_000)?,
-        election_min_ms: whole("election_min_ms", options.election_min_ms.unwrap_or(150), 10..=60_000)?,
+        heartbeat_ms: whole("heartbeat_ms", heartbeat_ms, 5..=10_000)?,
+        election_min_ms: whole("election_min_ms", election_min_ms, 10..=60_000)?,
         election_max_ms: whole("election_max_ms", options.election_max_ms.unwrap_or(300), 20..=120_000)?,
         tick_ms: whole("tick_ms", options.tick_ms.unwrap_or(250), 10..=60_000)?,
     };

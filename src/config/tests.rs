@@ -45,6 +45,14 @@ fn what_is_not_said_has_a_default() {
 }
 
 #[test]
+fn heartbeats_come_three_to_an_election_timeout_unless_it_is_said() {
+    for (election_min_ms, heartbeat_ms) in [(10, 5), (900, 300), (60_000, 10_000)] {
+        let node = load(&["--election-min-ms", &election_min_ms.to_string(), "--election-max-ms", "90000"]).unwrap();
+        assert_eq!((node.timing.election_min_ms, node.timing.heartbeat_ms), (election_min_ms, heartbeat_ms));
+    }
+}
+
+#[test]
 fn an_option_wins_over_the_file() {
     let file = file("heartbeat_ms = 20\ntick_ms = 70\nbootstrap = true\njoin = ['h:1']\npeer_route = ['2=h:9']");
     let path = file.path().to_str().unwrap();

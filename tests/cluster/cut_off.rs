@@ -136,6 +136,21 @@ fn slow_links_between_nodes_slow_answers_down_and_lose_nothing() {
     }
 }
 
+/// Whoever raises the election timeouts for nodes that are far apart need not think of heartbeats, which the leader
+/// counts only if they are answered within the time between two; and to open a connection may take longer than that.
+#[test]
+fn nodes_that_are_far_apart_work_with_longer_election_timeouts_alone() {
+    let args = ["--election-min-ms", "900", "--election-max-ms", "1800"];
+    let mut cluster = Setup::of(3).with_proxied_peers().with_args(&args).start();
+    for id in cluster.ids() {
+        cluster.links_of(id).for_each(|link| link.delay(ms(100)));
+    }
+    let leader = cluster.leader();
+    cluster.kill_and_restart(leader);
+    cluster.wait_until_ready();
+    cluster.must_work();
+}
+
 /// What elections may take there, connections may as well.
 #[test]
 fn a_node_behind_slow_links_with_elections_to_match_passes_requests_on() {

@@ -18,9 +18,9 @@ use crate::harness::locker::{Held, insist, take};
 use crate::harness::proxy::Mode;
 
 /// How late bytes come to a node where a change has to be caught before that node has it.
-const BEHIND: Duration = ms(300);
+const BEHIND: Duration = ms(600);
 /// Where bytes come so late, everything takes its time.
-const PATIENT: [&str; 6] = ["--heartbeat-ms", "1500", "--election-min-ms", "4000", "--election-max-ms", "8000"];
+const PATIENT: [&str; 6] = ["--heartbeat-ms", "2000", "--election-min-ms", "4000", "--election-max-ms", "8000"];
 
 /// What a node says of the members: the log index of what is in force there.
 fn membership_index(view: &Answer) -> u64 {

@@ -19,7 +19,7 @@ pub struct ReplicaConfig {
     pub advertise_api: String,
     /// For tests: dial node N at this address instead of the one its membership names.
     pub peer_routes: BTreeMap<NodeId, String>,
-    /// Milliseconds between heartbeats (50).
+    /// Milliseconds between heartbeats (50); longer than a round trip between any two nodes.
     pub heartbeat_ms: u64,
     /// Lower bound of the election timeout in milliseconds (150).
     pub election_min_ms: u64,

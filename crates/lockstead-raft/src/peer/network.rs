@@ -3,6 +3,8 @@
 //! openraft makes one network for appends, one for heartbeats and one for snapshots per target, and a new one for each
 //! vote; each opens its own connection when it is first used. A call takes the connection out and puts it back once its
 //! own answer has arrived: a call that fails or is dropped leaves none behind, so no later call can read its answer.
+//! What it leaves is a connection that is still being opened, or was just opened: that takes longer than a call, and
+//! openraft drops a heartbeat after the time between two.
 //!
 //! openraft keeps a network for as long as its node leads, so where the target is reached is looked up at each call.
 //! What is connected elsewhere is left: a member that was moved is away until it is where it shall be, and counts as
@@ -11,7 +13,7 @@
 use std::future::Future;
 use std::io;
 use std::iter;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use futures::Stream;
@@ -25,7 +27,7 @@ use openraft::raft::{
 };
 use openraft::{EntryPayload, OptionalSend};
 use serde::{Deserialize, Serialize};
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::dial::{DialError, Dialer};
 use super::frame::{Connection, malformed};
@@ -36,6 +38,8 @@ use crate::types::{Entry, LogId, Member, Snapshot, SnapshotData, SnapshotMeta, T
 /// The least time for an append: openraft's own (one heartbeat) would re-send whenever a follower's disk is slow, and
 /// make it slower. Heartbeats, which tell whether the follower lives, go over another connection.
 const APPEND_TIME_MIN: Duration = Duration::from_millis(500);
+/// Of a call that is waited for as long as it is given time.
+const PATIENT: Duration = Duration::MAX;
 /// The least time for a snapshot, which the target writes and syncs before it answers.
 const SNAPSHOT_TIME_MIN: Duration = Duration::from_secs(2);
 /// Entries beyond these bytes are left to the next append.
@@ -126,13 +130,19 @@ impl PeerNetworkFactory {
     fn in_force(&self, target: NodeId) -> Option<Member> {
         self.look_up.get().and_then(|look_up| look_up(target))
     }
+
+    fn dial(&self, target: NodeId, to: (String, Member)) -> Dialing {
+        let (dialer, member) = (self.dialer.clone(), to.1.clone());
+        let opened = async move { dialer.dial(target, &member, Purpose::Raft, dialer.dial_time_max()).await };
+        Dialing { to, opened: Mutex::new(Box::pin(opened)) }
+    }
 }
 
 impl RaftNetworkFactory<TypeConfig> for PeerNetworkFactory {
     type Network = PeerNetwork;
 
     async fn new_client(&mut self, target: NodeId, node: &Member) -> PeerNetwork {
-        PeerNetwork { factory: self.clone(), target, made_for: node.clone(), connection: None, calls: 0 }
+        PeerNetwork { factory: self.clone(), target, made_for: node.clone(), connection: None, dialing: None, calls: 0 }
     }
 }
 
@@ -144,7 +154,15 @@ pub(crate) struct PeerNetwork {
     made_for: Member,
     /// Where it goes, and itself.
     connection: Option<(String, Connection)>,
+    dialing: Option<Dialing>,
     calls: u64,
+}
+
+/// A connection to a member that is being opened.
+struct Dialing {
+    to: (String, Member),
+    /// Never locked: a future that is [`Send`] alone may be part of what is [`Sync`] there.
+    opened: Mutex<BoxFuture<'static, Result<Connection, DialError>>>,
 }
 
 /// Why a call has no answer.
@@ -156,15 +174,22 @@ enum CallError {
 }
 
 impl PeerNetwork {
-    async fn call(&mut self, call: RaftCall, time_max: Duration) -> Result<RaftAnswer, CallError> {
-        match timeout(time_max, self.call_unlimited(call, time_max)).await {
+    /// One call, of which openraft may be tired after `turn` already.
+    async fn call(&mut self, call: RaftCall, turn: Duration, time_max: Duration) -> Result<RaftAnswer, CallError> {
+        match timeout(time_max, self.call_unlimited(call, turn)).await {
             Ok(answered) => answered,
             Err(elapsed) => Err(CallError::Lost(elapsed.into())),
         }
     }
 
-    async fn call_unlimited(&mut self, call: RaftCall, time_max: Duration) -> Result<RaftAnswer, CallError> {
-        let (address, mut connection) = self.take_connection(time_max).await.map_err(CallError::Dial)?;
+    async fn call_unlimited(&mut self, call: RaftCall, turn: Duration) -> Result<RaftAnswer, CallError> {
+        let begun = Instant::now();
+        let (address, mut connection) = self.take_connection().await.map_err(CallError::Dial)?;
+        // An answer takes a round trip, as at least the hello did: rather the whole of the next turn than none.
+        if begun.elapsed() > turn / 2 {
+            self.connection = Some((address, connection));
+            return Err(CallError::Lost(io::Error::other("the connection was opened too late for this call")));
+        }
         self.calls += 1;
         let promise = Promise::of(&call);
         let peer = connection.peer().cloned();
@@ -183,19 +208,27 @@ impl PeerNetwork {
         answered.map_err(CallError::Remote)
     }
 
-    async fn take_connection(&mut self, time_max: Duration) -> Result<(String, Connection), DialError> {
-        let (dialer, member) = (&self.factory.dialer, self.factory.in_force(self.target));
-        let member = member.as_ref().unwrap_or(&self.made_for);
-        let address = dialer.address(self.target, member);
+    async fn take_connection(&mut self) -> Result<(String, Connection), DialError> {
+        let member = self.factory.in_force(self.target).unwrap_or_else(|| self.made_for.clone());
+        let address = self.factory.dialer.address(self.target, &member).to_owned();
         let is_overtaken =
             |connection: &Connection| connection.peer().is_some_and(|peer| peer.overtaken().is_cancelled());
         match self.connection.take() {
             Some((there, connection)) if there == address && !is_overtaken(&connection) => Ok((there, connection)),
             _ => {
-                let connection = dialer.dial(self.target, member, Purpose::Raft, time_max).await?;
-                Ok((address.to_owned(), connection))
+                let connection = self.dialed((address.clone(), member)).await?;
+                Ok((address, connection))
             }
         }
+    }
+
+    /// Goes on with what an earlier call began, if it was to the same.
+    async fn dialed(&mut self, to: (String, Member)) -> Result<Connection, DialError> {
+        let begun = self.dialing.take().filter(|dialing| dialing.to == to);
+        let dialing = self.dialing.insert(begun.unwrap_or_else(|| self.factory.dial(self.target, to)));
+        let dialed = dialing.opened.get_mut().unwrap_or_else(PoisonError::into_inner).await;
+        self.dialing = None;
+        dialed
     }
 }
 
@@ -265,7 +298,8 @@ impl RaftNetworkV2<TypeConfig> for PeerNetwork {
         option: RPCOption,
     ) -> Result<AppendEntriesResponse<TypeConfig>, RPCError<TypeConfig>> {
         let sent_up_to = cut_to_size(&mut rpc.entries);
-        match self.call(RaftCall::Append(rpc), option.hard_ttl()).await? {
+        let turn = option.hard_ttl();
+        match self.call(RaftCall::Append(rpc), turn, turn.max(APPEND_TIME_MIN)).await? {
             RaftAnswer::Append(AppendEntriesResponse::Success) if sent_up_to.is_some() => {
                 Ok(AppendEntriesResponse::PartialSuccess(sent_up_to))
             }
@@ -285,7 +319,7 @@ impl RaftNetworkV2<TypeConfig> for PeerNetwork {
     where
         S: Stream<Item = AppendEntriesRequest<TypeConfig>> + OptionalSend + Unpin + 'static,
     {
-        stream_append_sequential(self, input, RPCOption::new(option.hard_ttl().max(APPEND_TIME_MIN)))
+        stream_append_sequential(self, input, option)
     }
 
     async fn vote(
@@ -293,7 +327,7 @@ impl RaftNetworkV2<TypeConfig> for PeerNetwork {
         rpc: VoteRequest<TypeConfig>,
         option: RPCOption,
     ) -> Result<VoteResponse<TypeConfig>, RPCError<TypeConfig>> {
-        match self.call(RaftCall::Vote(rpc), option.hard_ttl()).await? {
+        match self.call(RaftCall::Vote(rpc), PATIENT, option.hard_ttl()).await? {
             RaftAnswer::Vote(response) => Ok(response),
             other => Err(unexpected(&other)),
         }
@@ -304,7 +338,7 @@ impl RaftNetworkV2<TypeConfig> for PeerNetwork {
         rpc: VoteRequest<TypeConfig>,
         option: RPCOption,
     ) -> Result<VoteResponse<TypeConfig>, RPCError<TypeConfig>> {
-        match self.call(RaftCall::PreVote(rpc), option.hard_ttl()).await? {
+        match self.call(RaftCall::PreVote(rpc), PATIENT, option.hard_ttl()).await? {
             RaftAnswer::PreVote(response) => Ok(response),
             other => Err(unexpected(&other)),
         }
@@ -320,7 +354,7 @@ impl RaftNetworkV2<TypeConfig> for PeerNetwork {
         let call = RaftCall::Snapshot(SnapshotCall { vote, meta: snapshot.meta, data: snapshot.snapshot });
         let answer = tokio::select! {
             closed = cancel => return Err(StreamingError::Closed(closed)),
-            answer = self.call(call, option.hard_ttl().max(SNAPSHOT_TIME_MIN)) => answer,
+            answer = self.call(call, PATIENT, option.hard_ttl().max(SNAPSHOT_TIME_MIN)) => answer,
         };
         match answer.map_err(RPCError::from)? {
             RaftAnswer::Snapshot(response) => Ok(response),
@@ -333,7 +367,7 @@ impl RaftNetworkV2<TypeConfig> for PeerNetwork {
         rpc: TransferLeaderRequest<TypeConfig>,
         option: RPCOption,
     ) -> Result<TransferLeaderResponse<TypeConfig>, RPCError<TypeConfig>> {
-        match self.call(RaftCall::Transfer(rpc), option.hard_ttl()).await? {
+        match self.call(RaftCall::Transfer(rpc), PATIENT, option.hard_ttl()).await? {
             RaftAnswer::Transfer(response) => Ok(response),
             other => Err(unexpected(&other)),
         }

@@ -135,6 +135,39 @@ async fn a_late_answer_is_never_taken_for_a_later_calls() {
     assert!(network.connection.is_none());
 }
 
+/// As the one heartbeat after the other, where links are slow.
+#[tokio::test]
+async fn a_call_that_ends_before_the_hello_leaves_the_dialing_to_the_next_one() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut network = network(&member_at(1, listener.local_addr().unwrap())).await;
+    let short = RPCOption::new(Duration::from_millis(20));
+    let too_early = within(network.vote(vote_request(), short)).await;
+    assert!(matches!(too_early, Err(RPCError::Network(_) | RPCError::Unreachable(_))), "{too_early:?}");
+    let (answered, ()) = tokio::join!(within(network.vote(vote_request(), option())), async {
+        let mut first = accept(&listener).await;
+        answer_next(&mut first, 0).await;
+    });
+    assert!(answered.unwrap().vote_granted, "the first connection serves");
+}
+
+#[tokio::test]
+async fn a_heartbeat_whose_hello_took_long_leaves_the_connection_to_the_next_one() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut network = network(&member_at(1, listener.local_addr().unwrap())).await;
+    let beat = || RPCOption::new(Duration::from_millis(100));
+    let (too_late, mut first) = tokio::join!(network.append_entries(append_of(&[]), beat()), async {
+        tokio::time::sleep(Duration::from_millis(60)).await;
+        accept(&listener).await
+    });
+    assert!(matches!(too_late, Err(RPCError::Network(_))), "{too_late:?}");
+    let (answered, ()) = tokio::join!(within(network.append_entries(append_of(&[]), option())), async {
+        let (number, _): (u64, RaftCall) = within(first.receive()).await.unwrap();
+        let answer: Result<_, String> = Ok(RaftAnswer::Append(AppendEntriesResponse::Success));
+        first.send(&(number, answer)).await.unwrap();
+    });
+    assert!(answered.unwrap().is_success());
+}
+
 #[tokio::test]
 async fn a_call_ends_by_its_time_and_a_cancel_ends_a_snapshot() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
